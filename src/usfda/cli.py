@@ -1,0 +1,440 @@
+"""The commands; each a few lines over the public names. Results go to stdout, everything else to stderr."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import logging
+import sys
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from .runtime import InputError, console, runtime
+
+app = typer.Typer(
+    help="Universal source-free domain adaptation: procure a model where the labels are, adapt it where the images are.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="markdown",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+cache_app = typer.Typer(help="Show or clear the feature store.", no_args_is_help=True)
+app.add_typer(cache_app, name="cache")
+out = Console(soft_wrap=True)
+
+Settings = TypeVar("Settings")
+Classes = Annotated[str | None, typer.Option(help="Only these classes, by folder name: `a,b,c` or `@FILE`, one a line.")]
+Seed = Annotated[int, typer.Option(min=0, help="The same seed on the same machine gives the same model.")]
+Set = Annotated[list[str] | None, typer.Option("--set", help="A setting, as KEY=VALUE; may be repeated.")]
+BackboneFile = Annotated[str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")]
+WithoutBackbone = Annotated[bool, typer.Option("--without-backbone", help="Leave the backbone out, keep its sha256.")]
+ModelIn = Annotated[Path, typer.Argument(metavar="MODEL", help="A .usfda file.", show_default=False)]
+ModelOut = Annotated[Path, typer.Option("-o", "--output", help="The .usfda file to write.", show_default=False)]
+JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
+
+
+@app.callback()
+def options(
+    threads: Annotated[int, typer.Option(min=1, help="Threads for decoding, M and training.")] = runtime.threads,
+    cache: Annotated[Path, typer.Option(help="Place of the feature store (or `USFDA_CACHE`).")] = runtime.cache,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Say more; add the trace to an error.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no notes; warnings and results only.")] = False,
+    version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
+) -> None:
+    runtime.threads, runtime.cache, runtime.progress = threads, cache, not quiet
+    level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
+    handler = RichHandler(console=console, show_time=False, show_path=False, markup=False, highlighter=None)
+    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
+    logging.getLogger("usfda").setLevel(level)
+
+
+@app.command(no_args_is_help=True)
+def procure(
+    source: Annotated[str, typer.Argument(help="A folder with one folder a class, a list, or features (.npz).")],
+    output: ModelOut,
+    classes: Classes = None,
+    backbone: Annotated[
+        str, typer.Option(help="`efficientnet_lite0`, `pixels`, `onnx:FILE`, `timm:NAME` or `timm:NAME@WEIGHTS`.")
+    ] = "efficientnet_lite0",
+    negatives: Annotated[
+        str | None, typer.Option(help="`composite` (images; default), `latent` or `prior` (default for features).")
+    ] = None,
+    seed: Seed = 0,
+    settings: Set = None,
+    without_backbone: WithoutBackbone = False,
+) -> None:
+    """The vendor's stage: learn the labelled SOURCE, and what is none of its classes.
+
+    Example: `usfda procure photos/ -o vendor.usfda`
+    """
+    from .procurement import ProcurementSettings
+    from .procurement import procure as run
+
+    _check_output(output)
+    model = run(
+        source,
+        classes=_names(classes),
+        backbone=backbone,
+        negatives=negatives,  # type: ignore[arg-type]
+        seed=seed,
+        settings=_settings(ProcurementSettings, settings),
+    )
+    model.save(output, backbone=not without_backbone)
+    card = model.card["procurement"]
+    checked = card["validation"]
+    _note(
+        f"{output}: {len(model.classes_)} classes, {sum(card['classes'].values())} samples, "
+        f"{card['negatives']['classes']} negative classes"
+    )
+    if checked["samples"]:
+        _note(f"held-out source accuracy {checked['accuracy']:.1f} % ({checked['samples']} samples)")
+
+
+@app.command(no_args_is_help=True)
+def adapt(
+    model: ModelIn,
+    target: Annotated[str, typer.Argument(help="Any folder or list of images, or features (.npz); no label is used.")],
+    output: ModelOut,
+    classes: Classes = None,
+    method: Annotated[str, typer.Option(help="`paper`: the paper's deployment, to the letter.")] = "paper",
+    seed: Seed = 0,
+    settings: Set = None,
+    json_file: JsonOut = None,
+    backbone: BackboneFile = None,
+    without_backbone: WithoutBackbone = False,
+) -> None:
+    """The client's stage: adapt MODEL to the unlabelled TARGET.
+
+    Example: `usfda adapt vendor.usfda new-photos/ -o client.usfda`
+    """
+    from .deployment import DeploymentSettings
+    from .deployment import adapt as run
+
+    _check_output(output)
+    adapted = run(
+        _load(model, backbone),
+        target,
+        classes=_names(classes),
+        method=method,
+        seed=seed,
+        settings=_settings(DeploymentSettings, settings),
+    )
+    adapted.save(output, backbone=not without_backbone)
+    card = adapted.card["deployment"]
+    _note(f"{output}: adapted to {card['samples']} samples, {card['unknown_share']:.1f} % of them called unknown")
+    _write_json(json_file, card)
+
+
+@app.command(no_args_is_help=True)
+def predict(
+    model: ModelIn,
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Images, folders, lists, features (.npz).")],
+    form: Annotated[str | None, typer.Option("--format", help="`table`, `csv` or `jsonl`.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file; its suffix sets the format.")] = None,
+    backbone: BackboneFile = None,
+) -> None:
+    """A label or *unknown* for every image, its score (1 is known, 0 unknown), its SSM and the three best source classes.
+
+    Example: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
+    """
+    from .model import Prediction
+
+    suffixes = {".csv": "csv", ".jsonl": "jsonl"}
+    form = form or (suffixes.get(output.suffix.lower(), "table") if output else "table")
+    if form not in ("table", "csv", "jsonl"):
+        raise InputError(f"--format is table, csv or jsonl, not {form!r}")
+    ready = _load(model, backbone)
+    counts: Counter[str] = Counter()
+
+    def records() -> Iterable[Prediction]:
+        for path in paths:
+            for record in ready.predictions(path):
+                counts[record.label] += 1
+                yield record
+
+    with _writer(output) as file:
+        _write_predictions(records(), form, file)
+    if not counts:
+        raise InputError("none of the images can be read")
+    if output:
+        _note(f"{output}: {counts.total()} samples, {counts['unknown']} unknown")
+
+
+@app.command(no_args_is_help=True)
+def evaluate(
+    model: ModelIn,
+    labelled: Annotated[str, typer.Argument(help="A folder with one folder a class, a list with labels, or features.")],
+    classes: Classes = None,
+    rename: Annotated[Path | None, typer.Option(help="CSV or JSON: class name in LABELLED, class name in MODEL.")] = None,
+    json_file: JsonOut = None,
+    backbone: BackboneFile = None,
+) -> None:
+    """All metrics of MODEL on LABELLED; a class that the model does not have counts as unknown.
+
+    Example: `usfda evaluate client.usfda labelled-photos/ --json result.json`
+    """
+    from .metrics import evaluate as run
+
+    result = run(_load(model, backbone), labelled, classes=_names(classes), rename=_rename(rename))
+    table = Table(box=None, show_header=False)
+    texts = {
+        "t_avg": "mean accuracy over shared classes and unknown",
+        "t_unk": "private samples called unknown",
+        "h_score": "harmonic mean of shared accuracy and t_unk",
+        "shared_accuracy": "mean accuracy over shared classes",
+        "closed_accuracy": "the same with rejection switched off",
+        "auroc": "known against unknown, by score",
+        "ece": "calibration error of the score",
+        "unknown_share": "samples called unknown",
+    }
+    for key, text in texts.items():
+        table.add_row(key, "–" if result[key] is None else f"{result[key]:.1f}", text)
+    table.add_row("samples", str(result["samples"]))
+    out.print(table)
+    _write_json(json_file, result)
+
+
+@app.command(no_args_is_help=True)
+def inspect(
+    model: ModelIn,
+    as_json: Annotated[bool, typer.Option("--json", help="The whole card, as JSON.")] = False,
+) -> None:
+    """The card of MODEL, and what its file contains.
+
+    Example: `usfda inspect client.usfda`
+    """
+    from .model import contents
+
+    ready = _load(model, None)
+    size = contents(model)
+    if as_json:
+        print(json.dumps({"classes": ready.classes_, **ready.card, "contents": size}, indent=1, ensure_ascii=False))
+        return
+    table = Table(box=None, show_header=False)
+    for key, text in _describe(ready):
+        table.add_row(key, text)
+    table.add_row("file", ", ".join(f"{name} {n / 1e6:.1f} MB" for name, n in size.items()))
+    out.print(table)
+
+
+@app.command()
+def demo(
+    folder: Annotated[Path, typer.Option("--out", help="Where images, models and the report go.")] = Path("demo-out"),
+) -> None:
+    """The whole story on handwritten digits of two sources, with a report; about a minute, no download."""
+    try:
+        from .digits import run
+    except ImportError as error:
+        raise InputError(f"the demo needs {error.name}; pip install 'usfda[demo]'") from None
+
+    run(folder, out)
+
+
+@cache_app.command("info")
+def cache_info(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
+    """Place and size of the feature store."""
+    from .features import store_info
+
+    info = store_info()
+    if as_json:
+        print(json.dumps(info, indent=1))
+        return
+    out.print(f"{info['folder']}: {info['bytes'] / 1e6:.1f} MB")
+    for name, store in info["stores"].items():
+        out.print(f"  backbone {name[:12]}: {store['vectors']} vectors, {store['bytes'] / 1e6:.1f} MB")
+
+
+@cache_app.command("clear")
+def cache_clear() -> None:
+    """Remove all stored features; they are computed again when they are needed."""
+    from .features import store_clear, store_info
+
+    size = store_info()["bytes"]
+    store_clear()
+    _note(f"cleared {size / 1e6:.1f} MB")
+
+
+def _note(text: str) -> None:
+    logging.getLogger("usfda").info(text)
+
+
+def _names(text: str | None) -> list[str] | None:
+    from .data import class_names
+
+    return class_names(text)
+
+
+def _load(path: Path, backbone: str | None) -> Any:
+    from .backbones import get_backbone
+    from .model import load
+
+    model = load(path)
+    if backbone is not None:
+        model.use_backbone(get_backbone(backbone))
+    return model
+
+
+def _settings(kind: type[Settings], pairs: Sequence[str] | None) -> Settings:
+    """KEY=VALUE onto the fields of a settings dataclass; an unknown key is an error."""
+    fields = {field.name: type(field.default) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    values: dict[str, Any] = {}
+    for pair in pairs or []:
+        key, sign, value = pair.partition("=")
+        if key not in fields or not sign:
+            raise InputError(f"--set {pair}: the settings are {', '.join(fields)}, as KEY=VALUE")
+        try:
+            values[key] = fields[key](value)
+        except ValueError:
+            raise InputError(f"--set {pair}: {key} takes a number ({fields[key].__name__})") from None
+    return kind(**values)
+
+
+def _rename(file: Path | None) -> dict[str, str] | None:
+    if file is None:
+        return None
+    if not file.is_file():
+        raise InputError(f"--rename: no file {file}")
+    text = file.read_text(encoding="utf-8-sig")
+    if file.suffix.lower() == ".json":
+        names = json.loads(text)
+        if not isinstance(names, dict):
+            raise InputError(f"{file}: must be one object, name in LABELLED to name in MODEL")
+        return {str(key): str(value) for key, value in names.items()}
+    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(row)]
+    if any(len(row) != 2 for row in rows):
+        raise InputError(f"{file}: every line must be: name in LABELLED, name in MODEL")
+    return {theirs: ours for theirs, ours in rows}
+
+
+def _check_output(path: Path) -> None:
+    """Before the long work, not after it."""
+    if path.is_dir():
+        raise InputError(f"-o {path}: is a folder; name a file")
+    if path.absolute().parent.exists() and not path.absolute().parent.is_dir():
+        raise InputError(f"-o {path}: {path.parent} is not a folder")
+
+
+def _write_json(file: Path | None, content: Any) -> None:
+    from .backbones import write_whole
+
+    if file is not None:
+        write_whole(file, json.dumps(content, indent=1, ensure_ascii=False).encode())
+
+
+@contextmanager
+def _writer(path: Path | None) -> Iterable[Any]:  # type: ignore[misc]
+    if path is None:
+        yield sys.stdout
+        return
+    _check_output(path)
+    path.absolute().parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.part")  # a killed run leaves no half file under the name
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
+    if form == "csv":
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "score", "ssm", *(f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share"))])
+    for record in records:
+        if form == "jsonl":
+            file.write(json.dumps(dataclasses.asdict(record), ensure_ascii=False) + "\n")
+        elif form == "csv":
+            writer.writerow([record.path, record.label, record.score, record.ssm, *(x for pair in record.top for x in pair)])
+        else:
+            best = ", ".join(f"{name} {share:.2f}" for name, share in record.top)
+            file.write(f"{record.label:<20} score {record.score:.2f}  ssm {record.ssm:.2f}  {record.path}  ({best})\n")
+
+
+def _describe(model: Any) -> Iterable[tuple[str, str]]:
+    card, deployed = model.card["procurement"], model.card["deployment"]
+    known = model.card.get("backbone")
+    names = ", ".join(f"{name} ({n})" for name, n in card["classes"].items())
+    yield "stage", "adapted" if model.adapted else "procured, not adapted"
+    yield f"{len(model.classes_)} classes", names
+    yield "backbone", f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions"
+    yield "negatives", "{kind}: {classes} classes, {samples} samples".format(**card["negatives"])
+    yield "held-out source", "{accuracy} % of {samples} samples, {rejected} % rejected".format(**card["validation"])
+    yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
+    yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})
+    yield "versions", _pairs(card["versions"])
+    if deployed:
+        yield "adapted on", f"{deployed['samples']} samples, {deployed['unknown_share']} % of them called unknown"
+        yield "adapted with", f"method {deployed['method']}, " + _pairs(deployed["settings"] | {"seed": deployed["seed"]})
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())
+
+
+def globals_first(args: Sequence[str]) -> list[str]:
+    """The global options may stand anywhere before a ``--``; typer wants them before the command."""
+    front: list[str] = []
+    rest: list[str] = []
+    todo = list(args)
+    while todo:
+        arg = todo.pop(0)
+        if arg == "--":
+            rest += [arg, *todo]
+            break
+        if arg in ("--verbose", "--quiet") or arg.startswith(("--threads=", "--cache=")):
+            front.append(arg)
+        elif arg in ("--threads", "--cache"):
+            front += [arg, *todo[:1]]
+            del todo[:1]
+        else:
+            rest.append(arg)
+    return front + rest
+
+
+def main(args: Sequence[str] | None = None) -> int:
+    """Exit codes: 0 done, 1 the work failed, 2 the call or the input was wrong. An error is one line."""
+    args = globals_first(sys.argv[1:] if args is None else args)
+    if "--version" in args:
+        from . import __version__
+
+        print(f"usfda {__version__}")
+        return 0
+    try:
+        result = app(args=args, standalone_mode=False)
+        return result if isinstance(result, int) else 0
+    except KeyboardInterrupt:
+        return _fail("interrupted; the features so far are kept", 1)
+    except typer.Abort:
+        return _fail("interrupted; the features so far are kept", 1)
+    except BrokenPipeError:
+        sys.stdout = io.StringIO()  # the reader has left: nothing more to flush
+        return 0
+    except Exception as error:
+        if "--verbose" in args:
+            console.print_exception()
+        if callable(say := getattr(error, "format_message", None)):  # the parser's own errors
+            return _fail(say(), getattr(error, "exit_code", 2))
+        if isinstance(error, InputError):
+            return _fail(str(error), 2)
+        return _fail(f"{type(error).__name__}: {error}", 1)
+
+
+def _fail(text: str, code: int) -> int:
+    if text.strip():  # the help of a call without arguments has been printed already
+        console.print("error:", " ".join(text.split()), style="red", markup=False, highlight=False, soft_wrap=True)
+    return code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,162 @@
+"""Deployment, the client's stage: F_t starts from F_s and learns from unlabelled target samples; M, F_s and D are frozen.
+
+Method ``paper``. Weights come from the frozen source path ŷ = σ(D∘F_s∘M(x)), rescaled to [0, 1] over the target set:
+
+    w = exp(max_{i≤|C_s|} ŷ_i)      w' = exp(1 − max_{i≤|C_s|} ŷ_i)
+    L_d1 = w·(−log Σ_{k≤|C_s|} ẑ_k) + w'·(−log Σ_{k>|C_s|} ẑ_k)      ẑ = σ(D∘F_t∘M(x))
+    L_d2 = w·H(softmax of the positive logits) + w'·H(softmax of the negative logits)
+    L_d = L_d1 + β·L_d2
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import logging
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .data import read
+from .model import Model, versions
+from .networks import learnable
+from .procurement import batches
+from .runtime import InputError, progress, runtime
+
+log = logging.getLogger("usfda")
+
+METHODS = ("paper",)
+FEW = 16  # below, a batch says too little about the target for BatchNorm to take its statistics from it
+HUGE = 1e4  # stands for infinity in a loss, and keeps its gradient finite
+
+
+@dataclass(frozen=True)
+class DeploymentSettings:
+    """Defaults of the client's stage; the reasons are in docs/method.md."""
+
+    steps: int = 200
+    batch: int = 64
+    lr: float = 1e-4
+    beta: float = 0.1  # weight of the entropies, L_d2
+
+    def __post_init__(self) -> None:
+        if self.steps < 0 or self.batch < 1 or self.lr <= 0 or self.beta < 0:
+            raise InputError("steps and beta must not be negative, batch at least 1 and lr positive")
+
+
+def adapt(
+    model: Model,
+    target: Any,
+    *,
+    classes: list[str] | None = None,
+    method: str = "paper",
+    seed: int = 0,
+    settings: DeploymentSettings | None = None,
+) -> Model:
+    """The client's stage: a model for the target's domain, from the vendor's model and unlabelled target samples.
+
+    ``target`` is a folder or a list of images, a ``.npz`` or an array of features; labels that it may have are never looked at,
+    except by ``classes``, which selects files by their folder's name. The model that comes in is left as it is; one that was
+    adapted before starts from the vendor's part again.
+
+    >>> adapted = adapt(model, "new-photos/")            # doctest: +SKIP
+    """
+    if method not in METHODS:
+        raise InputError(f"no method {method!r}; there is {', '.join(METHODS)}")
+    settings = settings or DeploymentSettings()
+    started = time.perf_counter()
+    samples = model.vectors(read(target, classes=classes), "target features")
+    extracted = time.perf_counter()
+    f_t, history, ssm = train_target(model.f_s, model.d, samples.X, len(model.classes_), settings, seed)
+    trained = time.perf_counter()
+    adapted = Model(model.classes_, model.f_s, model.d, model.backbone, {**model.card}, f_t)
+    decided = adapted.decide(samples.X)
+    adapted.card["deployment"] = {
+        "method": method,
+        "samples": len(samples),
+        "unknown_share": round(100 * float(np.mean(~decided.known)), 2),
+        "ssm": {"mean": float(ssm.mean()), "histogram": np.histogram(ssm, 20, (1, np.e))[0].tolist()},
+        "settings": dataclasses.asdict(settings),
+        "seed": seed,
+        "learnable_parameters": learnable(f_t),
+        "seconds": {"features": extracted - started, "training": trained - extracted},
+        "history": {name: [float(f"{value:.5g}") for value in values] for name, values in history.items()},
+        "versions": versions(),
+    }
+    return adapted
+
+
+def rescale(w: Tensor) -> Tensor:
+    """To [0, 1] over the target set; where all are the same there is nothing to tell apart, and all count fully."""
+    spread = w.max() - w.min()
+    return (w - w.min()) / spread if spread > 1e-6 else torch.ones_like(w)
+
+
+def l_d1(z: Tensor, w: Tensor, w_: Tensor, n_source: int) -> Tensor:
+    """w·(−log Σ_{k≤|C_s|} ẑ_k) + w'·(−log Σ_{k>|C_s|} ẑ_k) from logits, mean over the batch."""
+    whole = z.logsumexp(1)
+    positive, negative = z[:, :n_source].logsumexp(1), z[:, n_source:].logsumexp(1)
+    return (w * (whole - positive).clamp(max=HUGE) + w_ * (whole - negative).clamp(max=HUGE)).mean()
+
+
+def entropy(z: Tensor) -> Tensor:
+    """H of softmax(z), by row."""
+    log_p = z.log_softmax(1).clamp(min=-HUGE)
+    return -(log_p.exp() * log_p).sum(1)
+
+
+def l_d2(z: Tensor, w: Tensor, w_: Tensor, n_source: int) -> Tensor:
+    """w·H_s + w'·H_n, mean over the batch."""
+    return (w * entropy(z[:, :n_source]) + w_ * entropy(z[:, n_source:])).mean()
+
+
+def train_target(
+    f_s: nn.Module, d: nn.Module, X: Any, n_source: int, settings: DeploymentSettings, seed: int
+) -> tuple[nn.Module, dict[str, list[float]], np.ndarray]:
+    """F_t, the history of both losses, and the SSM of every sample (w before rescaling)."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(runtime.threads)
+    f_s, d = copy.deepcopy(f_s).to(device).eval(), copy.deepcopy(d).to(device).eval()
+    f_t = copy.deepcopy(f_s)
+
+    def vectors(index: np.ndarray) -> Tensor:
+        return torch.from_numpy(X[index]).to(device)
+
+    index = np.arange(len(X))
+    with torch.no_grad():
+        y_max = torch.cat(
+            [
+                d(f_s(vectors(part))).softmax(1)[:, :n_source].amax(1)
+                for part in np.array_split(index, len(X) // 4096 + 1)
+            ]
+        )
+    ssm = y_max.exp()
+    w, w_ = rescale(ssm), rescale((1 - y_max).exp())
+    if few := len(X) < FEW:
+        log.warning(
+            "only %d target images: BatchNorm keeps the source's statistics (from %d on it adapts)",
+            len(X),
+            FEW,
+        )
+    optimiser = torch.optim.Adam(f_t.parameters(), lr=settings.lr, fused=True)
+    next_batch = batches(index, settings.batch, np.random.default_rng(seed))
+    history: dict[str, list[float]] = {"L_d1": [], "L_d2": []}
+    f_t.train(not few)
+    with progress(settings.steps, "deployment", "steps") as advance:
+        for step in range(settings.steps):
+            batch = next_batch()
+            z = d(f_t(vectors(batch)))
+            one, two = l_d1(z, w[batch], w_[batch], n_source), l_d2(z, w[batch], w_[batch], n_source)
+            optimiser.zero_grad()
+            (one + settings.beta * two).backward()
+            optimiser.step()
+            history["L_d1"].append(one.item())
+            history["L_d2"].append(two.item())
+            if not np.isfinite(history["L_d1"][-1]):
+                raise RuntimeError(f"deployment diverged: the loss is not finite at step {step}")
+            advance(1)
+    return f_t.cpu().eval(), history, ssm.cpu().numpy()

@@ -1,0 +1,109 @@
+"""T_avg, T_unk, H, AUROC, calibration, one-shot: definitions in docs/method.md. All in percent, None where undefined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from sklearn.metrics import confusion_matrix, roc_auc_score
+
+from .data import read
+from .model import UNKNOWN, Model
+from .runtime import InputError
+
+BINS = 15  # of the calibration error
+
+
+def evaluate(
+    model: Model,
+    labelled: Any,
+    y: Any = None,
+    *,
+    classes: list[str] | None = None,
+    rename: dict[str, str] | None = None,
+) -> dict[str, Any]:
+    """All metrics of a model, adapted or not, on labelled samples; a class that the model does not have counts as unknown.
+
+    ``rename`` maps class names of the samples to class names of the model, where the two sides name a class differently.
+    """
+    samples = model.vectors(read(labelled, y, classes=classes, labelled=True), "features")
+    assert samples.labels is not None
+    rename = rename or {}
+    if wrong := sorted(set(rename.values()) - set(model.classes_)):
+        raise InputError(f"rename: the model has no class {', '.join(wrong)}")
+    truth = np.asarray([rename.get(name, name) for name in samples.labels.tolist()])
+    decided = model.decide(samples.X)
+    best = np.asarray(model.classes_)[decided.best]
+    return score(truth, model.labels_of(decided), best, decided.score, model.classes_)
+
+
+def score(
+    truth: np.ndarray, predicted: np.ndarray, best: np.ndarray, known_score: np.ndarray, classes: list[str]
+) -> dict[str, Any]:
+    """Metrics of labels: ``predicted`` has ``unknown`` for a rejection, ``best`` the best class with rejection switched off."""
+    shared = np.isin(truth, classes)
+    expected = np.where(shared, truth, UNKNOWN)
+    per_class = {
+        str(name): {
+            "accuracy": _percent(np.mean(predicted[truth == name] == expected[truth == name])),
+            "samples": int(np.sum(truth == name)),
+        }
+        for name in np.unique(truth)
+    }
+    hits = [per_class[str(name)]["accuracy"] for name in np.unique(truth[shared])]
+    closed = [_percent(np.mean(best[truth == name] == name)) for name in np.unique(truth[shared])]
+    t_unk = _percent(np.mean(predicted[~shared] == UNKNOWN)) if (~shared).any() else None
+    shared_accuracy = float(np.mean(hits)) if hits else None
+    both = bool(hits) and t_unk is not None
+    h = None
+    if shared_accuracy is not None and t_unk is not None:
+        h = 2 * shared_accuracy * t_unk / (shared_accuracy + t_unk) if shared_accuracy + t_unk else 0.0
+    labels = [*classes, UNKNOWN]
+    return {
+        "t_avg": float(np.mean(hits + ([] if t_unk is None else [t_unk]))),
+        "t_unk": t_unk,
+        "h_score": h,
+        "shared_accuracy": shared_accuracy,
+        "closed_accuracy": float(np.mean(closed)) if closed else None,
+        "auroc": _percent(roc_auc_score(shared, known_score)) if both else None,
+        "ece": calibration_error(known_score, shared),
+        "samples": len(truth),
+        "unknown_share": _percent(np.mean(predicted == UNKNOWN)),
+        "per_class": per_class,
+        "confusion": {
+            "labels": labels,
+            "matrix": confusion_matrix(expected, predicted, labels=labels).tolist(),
+        },
+    }
+
+
+def _percent(share: Any) -> float:
+    return 100 * float(share)
+
+
+def calibration_error(known_score: np.ndarray, known: np.ndarray) -> float:
+    """Expected calibration error: mean |score − share that is known| over bins, weighted by their samples."""
+    bins = np.minimum((known_score * BINS).astype(int), BINS - 1)
+    n = np.bincount(bins, minlength=BINS)
+    gap = np.abs(np.bincount(bins, known_score, BINS) - np.bincount(bins, known.astype(float), BINS))
+    return _percent(gap.sum() / n.sum())
+
+
+@dataclass(frozen=True)
+class OneShot:
+    mean: float
+    deviation: float
+
+
+def one_shot(u: np.ndarray, labels: np.ndarray, draws: int = 20, seed: int = 0) -> OneShot:
+    """One labelled sample a class is the centre; the rest go to the nearest; accuracy over several draws of the centres."""
+    rng = np.random.default_rng(seed)
+    names, y = np.unique(labels, return_inverse=True)
+    results = []
+    for _ in range(draws):
+        centres = np.asarray([rng.choice(np.flatnonzero(y == c)) for c in range(len(names))])
+        rest = np.setdiff1d(np.arange(len(y)), centres)
+        distance = ((u[rest, None] - u[centres][None]) ** 2).sum(2)
+        results.append(100 * float(np.mean(distance.argmin(1) == y[rest])))
+    return OneShot(float(np.mean(results)), float(np.std(results)))

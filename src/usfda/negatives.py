@@ -1,0 +1,125 @@
+"""Negative samples D_n: spline composites of images of different classes, and their latent substitutes.
+
+A composite merges two images along a parabola through the central region. The unordered set of its classes is its
+negative class. Which images and which splines are merged depends on the images and class names alone, never on the seed, and the
+features are stored under the images' and the spline's key: seeds, label sets and experiments share them.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import zlib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+
+from .backbones import Backbone
+from .features import Rows, collect, fill, store_for
+
+SPLINES_A_GROUP = 2  # each used both ways round: four composites of every group of images, as in the authors' port
+
+
+@dataclass(frozen=True)
+class Composites:
+    """Plan of n composites: images (n, k) by index, splines (n, k−1, 5), negative class (n,)."""
+
+    images: np.ndarray
+    splines: np.ndarray
+    y: np.ndarray
+    classes: list[tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+def spline(u: np.ndarray) -> np.ndarray:
+    """Uniform (…, 5) to splines (y_0, x_m, y_m, y_1, vertical) through (0, y_0), (x_m, y_m), (1, y_1), side = 1."""
+    u = u.copy()
+    u[..., 1] = 0.5 + (2 * u[..., 1] - 1) * 30 / 224
+    u[..., 2] = 0.5 + (2 * u[..., 2] - 1) * 10 / 224
+    u[..., 4] = u[..., 4] < 0.5
+    return u
+
+
+def masks(splines: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Boolean (n, height, width): the side of each parabola on which the first image stands."""
+    out = np.empty((len(splines), *size), bool)
+    vertical = splines[:, 4] > 0
+    out[~vertical] = _above(splines[~vertical], *size)
+    out[vertical] = _above(splines[vertical], *size[::-1]).transpose(0, 2, 1)
+    return out
+
+
+def _above(splines: np.ndarray, height: int, width: int) -> np.ndarray:
+    y0, xm, ym, y1, _ = splines.T[:, :, None]
+    x = np.linspace(0, 1, width, dtype=np.float32)
+    # Lagrange's form of the parabola through the three points.
+    curve = y0 * (x - xm) * (x - 1) / xm + ym * x * (x - 1) / (xm * (xm - 1)) + y1 * x * (x - xm) / (1 - xm)
+    y: np.ndarray = np.arange(height, dtype=np.float32)[:, None] / height
+    return y < curve[:, None, :]
+
+
+def compose(images: np.ndarray, splines: np.ndarray) -> np.ndarray:
+    """Composites (n, h, w, 3) of images (n, k, h, w, 3): each further image takes the far side of its own spline."""
+    out = images[:, 0]
+    for j in range(1, images.shape[1]):
+        out = np.where(masks(splines[:, j - 1], images.shape[2:4])[..., None], out, images[:, j])
+    return out
+
+
+def negative_classes(classes: Sequence[str], images: int, most: int) -> list[tuple[str, ...]]:
+    """All sets of ``images`` classes, or ``most`` of them drawn evenly where there are more."""
+    names = sorted(classes)
+    if len(names) < images:
+        return []
+    if math.comb(len(names), images) <= most:
+        return list(itertools.combinations(names, images))
+    rng = np.random.default_rng(0)
+    chosen: set[tuple[int, ...]] = set()
+    while len(chosen) < most:
+        chosen.add(tuple(sorted(rng.choice(len(names), images, replace=False).tolist())))
+    return [tuple(names[i] for i in group) for group in sorted(chosen)]
+
+
+def plan(labels: np.ndarray, total: int, images: int = 2, most: int = 600) -> Composites:
+    """About ``total`` composites, evenly over the negative classes."""
+    members = {name: np.flatnonzero(labels == name) for name in np.unique(labels).tolist()}
+    groups = negative_classes(list(members), images, most)
+    each = math.ceil(total / max(1, len(groups)) / (2 * SPLINES_A_GROUP))
+    chosen, splines = [np.empty((0, images), np.int64)], [np.empty((0, images - 1, 5), np.float32)]
+    for group in groups:
+        # A row of random numbers is a group of images with its splines: more composites keep those that there were.
+        rng = np.random.default_rng(zlib.crc32("\n".join(group).encode()))
+        u = rng.random((each, images + SPLINES_A_GROUP * (images - 1) * 5), dtype=np.float32)
+        pick = np.stack([members[name][(u[:, j] * len(members[name])).astype(int)] for j, name in enumerate(group)], 1)
+        pick = np.repeat(pick, SPLINES_A_GROUP, 0)
+        cuts = spline(u[:, images:].reshape(len(pick), images - 1, 5))
+        chosen += [pick, pick[:, ::-1]]  # the complementary composite has the images in reverse order
+        splines += [cuts, cuts[:, ::-1]]
+    y = np.repeat(np.arange(len(groups)), 2 * SPLINES_A_GROUP * each)
+    return Composites(np.concatenate(chosen), np.concatenate(splines), y, groups)
+
+
+def composite_features(
+    paths: Sequence[Path], keys: Sequence[bytes], made: Composites, backbone: Backbone
+) -> tuple[Rows, np.ndarray]:
+    """Vectors of the composites, from the store where it has them, and which could be made."""
+    names = [
+        hashlib.sha256(b"composite" + b"".join(keys[i] for i in group) + spline.astype("<f4").tobytes()).digest()
+        for group, spline in zip(made.images, made.splines, strict=True)
+    ]
+    # Composites are made class by class, so that the few images in use are decoded once: 1,024 of 224×224 are 150 MB.
+    prepare = lru_cache(maxsize=1024)(lambda i: backbone.prepare(paths[i]))
+
+    def images(batch: list[int]) -> Iterable[tuple[int, np.ndarray]]:
+        parts = np.stack([[prepare(i) for i in made.images[b].tolist()] for b in batch])
+        return zip(batch, compose(parts, made.splines[batch]), strict=True)
+
+    store = store_for(backbone)
+    fill(store, names, backbone, images, "negatives")
+    return collect(store, names)

@@ -1,0 +1,332 @@
+"""Procurement, the vendor's stage: F_s, D and G learn the source classes and what is none of them.
+
+Four losses take turns, one an iteration, each with an Adam of its own (method `paper`, docs/method.md):
+
+    L_CE (F_s, D)  −log ŷ_s − α·log ŷ_n        one softmax over K = |C_s| + |C_n|
+    L_v  (F_s, G)  |v_s − G(F_s(v_s))|          positives
+    L_u  (F_s, G)  |u_r − F_s(G(u_r))|          u_r ~ N(μ_c, Σ_c), c uniform
+    L_p  (F_s)     −log softmax_c(log N(u_s | μ_c, Σ_c) / T) at the true class, T = dim u
+
+Until the first priors, at ``update_every``, only L_CE and L_v run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from .backbones import DEFAULT, Backbone, get_backbone
+from .data import Samples, check_source, read
+from .features import extract
+from .model import Model, versions
+from .negatives import composite_features, negative_classes, plan
+from .networks import LATENT, D, learnable, make_f, make_g
+from .priors import ClassPriors
+from .runtime import InputError, progress, runtime
+
+Negatives = Literal["composite", "latent", "prior"]
+
+
+@dataclass(frozen=True)
+class ProcurementSettings:
+    """Defaults of the vendor's stage; the reasons are in docs/method.md."""
+
+    iterations: int = 1000  # turns of all losses together
+    update_every: int = 100  # iterations between two updates of the class priors
+    batch: int = 64  # positives a step
+    negative_batch: int = 64  # negatives a step
+    lr: float = 1e-4
+    alpha: float = 0.2  # weight of the negatives in L_CE
+    composites: int = 6000  # negatives made of source images, in all
+    images_per_composite: int = 2
+    max_negative_classes: int = 600  # of all sets of classes, so many are used
+    holdout: float = 0.1  # share of every class that is kept from training, to measure source accuracy
+
+    def __post_init__(self) -> None:
+        if min(self.iterations, self.update_every, self.batch, self.composites, self.max_negative_classes) < 1:
+            raise InputError("iterations, update_every, batch, composites and max_negative_classes start at 1")
+        if self.images_per_composite < 2 or self.negative_batch < 0 or self.batch < 2:
+            raise InputError("a composite has two images or more, a batch two positives or more")
+        if not 0 <= self.holdout < 1 or self.lr <= 0 or self.alpha < 0:
+            raise InputError("holdout must be in [0, 1), lr positive and alpha not negative")
+
+
+@dataclass
+class Trained:
+    f: nn.Module
+    d: D
+    g: nn.Module
+    priors: ClassPriors | None
+    history: dict[str, list[float]]
+
+
+def procure(
+    source: Any,
+    y: Any = None,
+    *,
+    classes: list[str] | None = None,
+    backbone: str | Backbone = DEFAULT,
+    negatives: Negatives | None = None,
+    seed: int = 0,
+    settings: ProcurementSettings | None = None,
+) -> Model:
+    """The vendor's stage: a model of labelled source samples, ready to be adapted where no source sample is.
+
+    ``source`` is a folder with one folder a class, a list file, a ``.npz``, a sequence of image paths with labels ``y``, or an
+    array (n, d) of features with labels ``y``. Negatives are composites of images; of features, for which there is no image to
+    compose, they are simulated between the class priors.
+
+    >>> model = procure("photos/")                       # doctest: +SKIP
+    >>> model = procure(X, y, negatives="latent")        # doctest: +SKIP
+    """
+    settings = settings or ProcurementSettings()
+    samples = read(source, y, classes=classes, labelled=True)
+    assert samples.labels is not None
+    check_source(samples.labels)
+    kind: Negatives = negatives or ("composite" if samples.paths is not None else "prior")
+    if kind not in get_args(Negatives):
+        raise InputError(f"negatives are one of {', '.join(get_args(Negatives))}, not {kind!r}")
+    started = time.perf_counter()
+    m, keys = None, []
+    paths = samples.paths
+    if paths is not None:
+        m = get_backbone(backbone) if isinstance(backbone, str) else backbone
+        samples, kept, keys = extract(samples, m, "source features")
+        assert samples.labels is not None
+        check_source(samples.labels)
+        paths = [paths[i] for i in kept]
+    elif kind == "composite":
+        raise InputError("composites are made of images; for features use negatives latent or prior")
+    names, targets = np.unique(samples.labels, return_inverse=True)
+    train, held_out = split(targets, settings.holdout)
+    X_n, y_n, n_negative = None, None, 1
+    if kind == "composite":
+        assert m is not None and paths is not None
+        made = plan(
+            samples.labels[train],
+            settings.composites,
+            settings.images_per_composite,
+            settings.max_negative_classes,
+        )
+        if not made.classes:
+            raise InputError(
+                f"{len(names)} classes are too few for composites of {settings.images_per_composite} images"
+            )
+        paths, keys = [paths[i] for i in train], [keys[i] for i in train]
+        X_n, which = composite_features(paths, keys, made, m)
+        y_n, n_negative = made.y[which], len(made.classes)
+    elif kind == "prior":
+        n_negative = len(negative_classes(names.tolist(), 2, settings.max_negative_classes))
+    extracted = time.perf_counter()
+    trained = train_source(samples.X, targets, train, X_n, y_n, (len(names), n_negative), kind, settings, seed)
+    history = {name: [float(f"{value:.5g}") for value in values] for name, values in trained.history.items()}
+    counts = np.bincount(targets)
+    card = {
+        "classes": {str(name): int(n) for name, n in zip(names, counts, strict=True)},
+        "negatives": {"kind": kind, "classes": n_negative, "samples": 0 if X_n is None else len(X_n)},
+        "settings": dataclasses.asdict(settings),
+        "seed": seed,
+        "learnable_parameters": learnable(trained.f, trained.d, trained.g),
+        "seconds": {"features": extracted - started, "training": time.perf_counter() - extracted},
+        "history": history,
+        "versions": versions(),
+    }
+    model = Model(names.tolist(), trained.f, trained.d, m, {"procurement": card, "deployment": None})
+    card["validation"] = _validate(model, samples, targets, held_out)
+    return model
+
+
+def split(targets: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Indices to train on and to hold out: evenly spaced in every class, the same for every seed (negatives are shared)."""
+    if share == 0:
+        return np.arange(len(targets)), np.empty(0, np.int64)
+    held_out = []
+    for c in np.unique(targets):
+        members = np.flatnonzero(targets == c)
+        n = max(1, round(share * len(members)))
+        held_out.append(members[((np.arange(n) + 0.5) * len(members) / n).astype(int)])
+    out = np.sort(np.concatenate(held_out))
+    return np.setdiff1d(np.arange(len(targets)), out), out
+
+
+def _validate(model: Model, samples: Samples, targets: np.ndarray, held_out: np.ndarray) -> dict[str, Any]:
+    """Accuracy on the held-out source samples; a rejection is an error."""
+    if len(held_out) == 0:
+        return {"samples": 0, "accuracy": None, "rejected": None}
+    decided = model.decide(samples.X[held_out])
+    return {
+        "samples": len(held_out),
+        "accuracy": round(100 * float(np.mean((decided.best == targets[held_out]) & decided.known)), 2),
+        "rejected": round(100 * float(np.mean(~decided.known)), 2),
+    }
+
+
+def batches(index: np.ndarray, size: int, rng: np.random.Generator) -> Callable[[], np.ndarray]:
+    """Endless batches: every index once, in a new order each round, never fewer than ``size`` where there are as many."""
+    size = min(size, len(index))
+    queue = np.empty(0, index.dtype)
+
+    def take() -> np.ndarray:
+        nonlocal queue
+        if len(queue) < size:
+            queue = rng.permutation(index)
+        batch, queue = queue[:size], queue[size:]
+        return batch
+
+    return take
+
+
+def l_p(u: Tensor, y: Tensor, priors: ClassPriors) -> Tensor:
+    """Cross-entropy over log-densities; T = dim u keeps it finite: a log-density grows with the dimension."""
+    return functional.cross_entropy(priors.log_density(u) / u.shape[1], y)
+
+
+def train_source(
+    X: Any,
+    y: np.ndarray,
+    train: np.ndarray,
+    X_n: Any,
+    y_n: np.ndarray | None,
+    shape: tuple[int, int],
+    kind: Negatives,
+    settings: ProcurementSettings,
+    seed: int,
+    watch: Callable[[int, nn.Module, D], None] | None = None,
+) -> Trained:
+    """F_s, D, G from vectors; ``shape`` is (|C_s|, |C_n|); ``watch`` is shown F_s and D after every iteration."""
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    torch.set_num_threads(runtime.threads)
+    rng = np.random.default_rng(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        f, g, d = make_f(X.shape[1]).to(device), make_g(X.shape[1]).to(device), D(*shape).to(device)
+    generator = torch.Generator().manual_seed(seed)
+    optimisers = {
+        name: torch.optim.Adam([p for m in modules for p in m.parameters()], lr=settings.lr, fused=True)
+        for name, modules in {"L_CE": (f, d), "L_v": (f, g), "L_u": (f, g), "L_p": (f,)}.items()
+    }
+    next_positive = batches(train, settings.batch, rng)
+    next_negative = batches(np.arange(0 if y_n is None else len(y_n)), settings.negative_batch, rng)
+    y_all = torch.from_numpy(y.astype(np.int64)).to(device)
+    priors: ClassPriors | None = None
+    latent: Callable[[], tuple[Tensor, Tensor]] | None = None
+    history: dict[str, list[float]] = {name: [] for name in optimisers}
+
+    def vectors(index: np.ndarray, source: Any = X) -> Tensor:
+        return torch.from_numpy(source[index]).to(device)
+
+    def l_ce(index: np.ndarray) -> Tensor:
+        y_s = y_all[index]
+        if X_n is not None and y_n is not None:
+            chosen = next_negative()
+            u = f(torch.cat([vectors(index), vectors(chosen, X_n)]))
+            u_s, u_n, c_n = u[: len(index)], u[len(index) :], torch.from_numpy(y_n[chosen]).to(device)
+        else:
+            u_s, (u_n, c_n) = f(vectors(index)), latent() if latent else (None, None)
+        loss = functional.cross_entropy(d(u_s), y_s)
+        if u_n is None or len(u_n) == 0:
+            return loss
+        return loss + settings.alpha * functional.cross_entropy(d(u_n), shape[0] + c_n)
+
+    with progress(settings.iterations, "procurement", "iterations") as advance:
+        for iteration in range(settings.iterations):
+            if iteration and iteration % settings.update_every == 0:
+                priors = fit_priors(f, vectors, y_all, train, shape[0])
+                if kind != "composite":
+                    latent = latent_negatives(priors, f, vectors, y_all, train, shape, kind, settings, generator)
+            turns = ("L_CE", "L_v", "L_u", "L_p") if priors else ("L_CE", "L_v")
+            name = turns[iteration % len(turns)]
+            index = next_positive()
+            f.train()
+            if name == "L_CE":
+                loss = l_ce(index)
+            elif name == "L_v":
+                v = vectors(index)
+                loss = (v - g(f(v))).abs().mean()
+            elif name == "L_u":
+                assert priors is not None
+                c = torch.randint(shape[0], (len(index),), generator=generator).to(device)
+                u_r = priors.sample(c, generator)
+                loss = (u_r - f(g(u_r))).abs().mean()
+            else:
+                assert priors is not None
+                loss = l_p(f(vectors(index)), y_all[index], priors)
+            optimisers[name].zero_grad()
+            loss.backward()
+            optimisers[name].step()
+            history[name].append(loss.item())
+            if not np.isfinite(history[name][-1]):
+                raise RuntimeError(f"procurement diverged: {name} is not finite at iteration {iteration}")
+            f.eval()
+            if watch:
+                watch(iteration + 1, f, d)
+            advance(1)
+    return Trained(f.eval(), d.eval(), g.eval(), priors, history)
+
+
+def latent_of(f: nn.Module, vectors: Callable[[np.ndarray], Tensor], index: np.ndarray) -> Tensor:
+    """u of many samples, in eval mode and in pieces."""
+    f.eval()
+    with torch.no_grad():
+        return torch.cat([f(vectors(index[i : i + 4096])) for i in range(0, len(index), 4096)])
+
+
+def fit_priors(
+    f: nn.Module, vectors: Callable[[np.ndarray], Tensor], y: Tensor, train: np.ndarray, classes: int
+) -> ClassPriors:
+    return ClassPriors(latent_of(f, vectors, train), y[train], classes)
+
+
+def latent_negatives(
+    priors: ClassPriors,
+    f: nn.Module,
+    vectors: Callable[[np.ndarray], Tensor],
+    y: Tensor,
+    train: np.ndarray,
+    shape: tuple[int, int],
+    kind: Negatives,
+    settings: ProcurementSettings,
+    generator: torch.Generator,
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Negatives in the latent space, a batch a call, from the priors as they are now.
+
+    ``latent`` (|C_n|* = 0): u of a wide Gaussian around all classes, kept where it lies beyond the radius that holds 99.7 % of
+    the samples of every class; one negative class. ``prior`` (USFDA-b): between samples of two class priors, labelled by the pair.
+    """
+    n = settings.negative_batch
+    if kind == "prior":
+        names = [str(c).zfill(9) for c in range(shape[0])]
+        pairs = negative_classes(names, 2, settings.max_negative_classes)
+        pair_table = torch.tensor([[int(a), int(b)] for a, b in pairs])
+
+        def between() -> tuple[Tensor, Tensor]:
+            which = torch.randint(len(pairs), (n,), generator=generator)
+            a, b = (priors.sample(pair_table[which, i].to(priors.means.device), generator) for i in (0, 1))
+            mix = 0.3 + 0.4 * torch.rand(n, 1, generator=generator).to(a)
+            return mix * a + (1 - mix) * b, which.to(a.device)
+
+        return between
+
+    u = latent_of(f, vectors, train)
+    own = priors.squared_mahalanobis(u).gather(1, y[train][:, None])[:, 0]
+    radius = torch.stack([torch.quantile(own[y[train] == c], 0.997) for c in range(shape[0])])
+    centre, spread = u.mean(0), 2 * u.std(0)
+
+    def outside() -> tuple[Tensor, Tensor]:
+        u_n = torch.empty(0, LATENT, device=u.device)
+        for _ in range(100):
+            z = centre + spread * torch.randn(n, LATENT, generator=generator).to(u)
+            u_n = torch.cat([u_n, z[(priors.squared_mahalanobis(z) > radius).all(1)]])[:n]
+            if len(u_n) == n:
+                break
+        return u_n, torch.zeros(len(u_n), dtype=torch.long, device=u.device)
+
+    return outside

@@ -1,0 +1,60 @@
+"""What all stages share: threads, the place of the feature store, progress on the screen, and the error for bad input."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+console = Console(stderr=True)
+
+
+class InputError(ValueError):
+    """The call or the input is wrong; the message says what, where, and what to do about it."""
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _cache() -> Path:
+    if place := os.environ.get("USFDA_CACHE"):
+        return Path(place)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "usfda"
+
+
+@dataclass
+class Runtime:
+    """Process-wide choices that change no result."""
+
+    threads: int = field(default_factory=_cores)
+    cache: Path = field(default_factory=_cache)
+    progress: bool = False  # a library is silent; the commands switch it on
+
+
+runtime = Runtime()
+
+
+@contextmanager
+def progress(total: int, text: str, unit: str = "") -> Iterator[Callable[[int], None]]:
+    """A bar on stderr; yields the function that moves it on by n."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=not runtime.progress or total == 0) as bar:
+        task = bar.add_task(text, total=total, rate="")
+
+        def advance(n: int) -> None:
+            speed = bar.tasks[0].speed
+            bar.update(task, advance=n, rate=f"{speed:.0f} {unit}/s" if speed and unit else "")
+
+        yield advance
