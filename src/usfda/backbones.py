@@ -188,7 +188,7 @@ def _lite0(weights: Path) -> bytes:
 
     w = {name: t.double().numpy() for name, t in torch.load(weights, weights_only=True).items()}
     nodes: list[Any] = []
-    tensors = [numpy_helper.from_array(np.float32(v), name) for v, name in ((0, "zero"), (6, "six"))]
+    tensors = [numpy_helper.from_array(np.asarray(v, np.float32), name) for v, name in ((0, "zero"), (6, "six"))]
 
     def conv(x: str, name: str, bn: str, stride: int = 1, relu6: bool = True) -> str:
         kernel = w[f"{name}.weight"]

@@ -9,7 +9,7 @@ import json
 import logging
 import sys
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -22,7 +22,8 @@ from rich.table import Table
 from .runtime import InputError, console, runtime
 
 app = typer.Typer(
-    help="Universal source-free domain adaptation: procure a model where the labels are, adapt it where the images are.",
+    help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
+    "*unknown* to the rest.",
     no_args_is_help=True,
     add_completion=False,
     rich_markup_mode="markdown",
@@ -33,10 +34,14 @@ app.add_typer(cache_app, name="cache")
 out = Console(soft_wrap=True)
 
 Settings = TypeVar("Settings")
-Classes = Annotated[str | None, typer.Option(help="Only these classes, by folder name: `a,b,c` or `@FILE`, one a line.")]
+Classes = Annotated[
+    str | None, typer.Option(help="Only these classes, by folder name: `a,b,c` or `@FILE`, one a line.")
+]
 Seed = Annotated[int, typer.Option(min=0, help="The same seed on the same machine gives the same model.")]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A setting, as KEY=VALUE; may be repeated.")]
-BackboneFile = Annotated[str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")]
+BackboneFile = Annotated[
+    str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")
+]
 WithoutBackbone = Annotated[bool, typer.Option("--without-backbone", help="Leave the backbone out, keep its sha256.")]
 ModelIn = Annotated[Path, typer.Argument(metavar="MODEL", help="A .usfda file.", show_default=False)]
 ModelOut = Annotated[Path, typer.Option("-o", "--output", help="The .usfda file to write.", show_default=False)]
@@ -140,10 +145,10 @@ def predict(
     model: ModelIn,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Images, folders, lists, features (.npz).")],
     form: Annotated[str | None, typer.Option("--format", help="`table`, `csv` or `jsonl`.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="Write to a file; its suffix sets the format.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file; its suffix sets the format.")] = None,
     backbone: BackboneFile = None,
 ) -> None:
-    """A label or *unknown* for every image, its score (1 is known, 0 unknown), its SSM and the three best source classes.
+    """A label or *unknown* for every image, its score (1: known, 0: unknown), its SSM and the three best classes.
 
     Example: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
     """
@@ -175,7 +180,9 @@ def evaluate(
     model: ModelIn,
     labelled: Annotated[str, typer.Argument(help="A folder with one folder a class, a list with labels, or features.")],
     classes: Classes = None,
-    rename: Annotated[Path | None, typer.Option(help="CSV or JSON: class name in LABELLED, class name in MODEL.")] = None,
+    rename: Annotated[
+        Path | None, typer.Option(help="CSV or JSON: class name in LABELLED, class name in MODEL.")
+    ] = None,
     json_file: JsonOut = None,
     backbone: BackboneFile = None,
 ) -> None:
@@ -286,7 +293,7 @@ def _load(path: Path, backbone: str | None) -> Any:
 
 def _settings(kind: type[Settings], pairs: Sequence[str] | None) -> Settings:
     """KEY=VALUE onto the fields of a settings dataclass; an unknown key is an error."""
-    fields = {field.name: type(field.default) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
+    fields: dict[str, Any] = {field.name: type(field.default) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
     values: dict[str, Any] = {}
     for pair in pairs or []:
         key, sign, value = pair.partition("=")
@@ -313,7 +320,7 @@ def _rename(file: Path | None) -> dict[str, str] | None:
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(row)]
     if any(len(row) != 2 for row in rows):
         raise InputError(f"{file}: every line must be: name in LABELLED, name in MODEL")
-    return {theirs: ours for theirs, ours in rows}
+    return dict(rows)
 
 
 def _check_output(path: Path) -> None:
@@ -332,7 +339,7 @@ def _write_json(file: Path | None, content: Any) -> None:
 
 
 @contextmanager
-def _writer(path: Path | None) -> Iterable[Any]:  # type: ignore[misc]
+def _writer(path: Path | None) -> Iterator[Any]:
     if path is None:
         yield sys.stdout
         return
@@ -355,7 +362,9 @@ def _write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
         if form == "jsonl":
             file.write(json.dumps(dataclasses.asdict(record), ensure_ascii=False) + "\n")
         elif form == "csv":
-            writer.writerow([record.path, record.label, record.score, record.ssm, *(x for pair in record.top for x in pair)])
+            writer.writerow(
+                [record.path, record.label, record.score, record.ssm, *(x for pair in record.top for x in pair)]
+            )
         else:
             best = ", ".join(f"{name} {share:.2f}" for name, share in record.top)
             file.write(f"{record.label:<20} score {record.score:.2f}  ssm {record.ssm:.2f}  {record.path}  ({best})\n")
@@ -367,7 +376,10 @@ def _describe(model: Any) -> Iterable[tuple[str, str]]:
     names = ", ".join(f"{name} ({n})" for name, n in card["classes"].items())
     yield "stage", "adapted" if model.adapted else "procured, not adapted"
     yield f"{len(model.classes_)} classes", names
-    yield "backbone", f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions"
+    yield (
+        "backbone",
+        f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions",
+    )
     yield "negatives", "{kind}: {classes} classes, {samples} samples".format(**card["negatives"])
     yield "held-out source", "{accuracy} % of {samples} samples, {rejected} % rejected".format(**card["validation"])
     yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
@@ -375,7 +387,10 @@ def _describe(model: Any) -> Iterable[tuple[str, str]]:
     yield "versions", _pairs(card["versions"])
     if deployed:
         yield "adapted on", f"{deployed['samples']} samples, {deployed['unknown_share']} % of them called unknown"
-        yield "adapted with", f"method {deployed['method']}, " + _pairs(deployed["settings"] | {"seed": deployed["seed"]})
+        yield (
+            "adapted with",
+            f"method {deployed['method']}, " + _pairs(deployed["settings"] | {"seed": deployed["seed"]}),
+        )
 
 
 def _pairs(values: dict[str, Any]) -> str:

@@ -81,6 +81,8 @@ def read(source: Any, y: Any = None, *, classes: Sequence[str] | None = None, la
 def check_source(labels: np.ndarray) -> None:
     """A source must have two classes with two samples each: one to learn from, one to check with."""
     counts = Counter(labels.tolist())
+    if not counts:
+        raise InputError("none of the source images can be read")
     if len(counts) < 2:
         raise InputError(f"the source has a single class ({next(iter(counts))}); at least two are needed")
     if few := sorted(name for name, n in counts.items() if n < 2):
@@ -221,7 +223,7 @@ def _class_folders(folder: Path, classes: Sequence[str] | None) -> tuple[list[Pa
             raise InputError(f"{folder}: wrong folder level, class folders lie one level deeper; give one of {names}")
         if loose:
             raise InputError(
-                f"{folder}: wrong folder level, images lie directly in it; give the folder above, with one folder a class"
+                f"{folder}: wrong folder level, images lie directly in it; give the folder above, one folder a class"
             )
         deeper = next(_walk(folder), None)
         if deeper is not None:

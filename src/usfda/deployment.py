@@ -1,4 +1,4 @@
-"""Deployment, the client's stage: F_t starts from F_s and learns from unlabelled target samples; M, F_s and D are frozen.
+"""Deployment, the client's stage: F_t starts from F_s and learns from unlabelled samples; M, F_s and D are frozen.
 
 Method ``paper``. Weights come from the frozen source path ŷ = σ(D∘F_s∘M(x)), rescaled to [0, 1] over the target set:
 
@@ -59,9 +59,9 @@ def adapt(
 ) -> Model:
     """The client's stage: a model for the target's domain, from the vendor's model and unlabelled target samples.
 
-    ``target`` is a folder or a list of images, a ``.npz`` or an array of features; labels that it may have are never looked at,
-    except by ``classes``, which selects files by their folder's name. The model that comes in is left as it is; one that was
-    adapted before starts from the vendor's part again.
+    ``target`` is a folder or a list of images, a ``.npz`` or an array of features; labels that it may have are never
+    looked at, except by ``classes``, which selects files by their folder's name. The model that comes in is left as it
+    is; one that was adapted before starts from the vendor's part again.
 
     >>> adapted = adapt(model, "new-photos/")            # doctest: +SKIP
     """
@@ -152,7 +152,7 @@ def train_target(
             z = d(f_t(vectors(batch)))
             one, two = l_d1(z, w[batch], w_[batch], n_source), l_d2(z, w[batch], w_[batch], n_source)
             optimiser.zero_grad()
-            (one + settings.beta * two).backward()
+            (one + settings.beta * two).backward()  # type: ignore[no-untyped-call]
             optimiser.step()
             history["L_d1"].append(one.item())
             history["L_d2"].append(two.item())

@@ -1,8 +1,9 @@
 """Decode → M → feature store: an image is turned into a vector once, and the vector is kept.
 
-The store has one folder a backbone with two files, ``keys`` (sha256 of what the vector stands for, checksum of the vector)
-and ``vectors`` (float32, row by row, memory-mapped). Rows are only ever appended, under a file lock, the vector before its
-key: after a kill a row is whole or absent, and two processes can fill one store. A row whose checksum fails counts as absent.
+The store has one folder a backbone with two files, ``keys`` (sha256 of what the vector stands for, checksum of the
+vector) and ``vectors`` (float32, row by row, memory-mapped). Rows are only ever appended, under a file lock, the vector
+before its key: after a kill a row is whole or absent, and two processes can fill one store. A row whose checksum fails
+counts as absent.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def store_clear() -> None:
 
 def fill(
     store: Store,
-    keys: Sequence[bytes | None],
+    keys: Sequence[bytes],
     backbone: Backbone,
     images: Callable[[list[int]], Iterable[tuple[int, np.ndarray]]],
     text: str,
@@ -136,12 +137,9 @@ def fill(
 
     Every worker decodes and runs a batch of its own, so that decoding and M share all cores and none waits.
     """
-    known = [i for i, key in enumerate(keys) if key is not None]
-    rows = store.find([keys[i] for i in known])  # type: ignore[misc]
     first: dict[bytes, int] = {}
-    for i, row in zip(known, rows, strict=True):
-        if row < 0:
-            first.setdefault(keys[i], i)  # type: ignore[arg-type]
+    for i in np.flatnonzero(store.find(keys) < 0).tolist():
+        first.setdefault(keys[i], i)
     todo = list(first.values())
     batches = [todo[i : i + BATCH] for i in range(0, len(todo), BATCH)]
 
@@ -149,7 +147,7 @@ def fill(
         made = list(images(batch))
         if made:
             v = backbone.run(np.stack([image for _, image in made]))
-            store.append([keys[i] for i, _ in made], v)  # type: ignore[misc]
+            store.append([keys[i] for i, _ in made], v)
         return len(batch)
 
     with progress(len(todo) if text else 0, text, "images") as advance, closing(_pool()) as pool:
@@ -185,30 +183,32 @@ def extract(samples: Samples, backbone: Backbone, text: str = "") -> tuple[Sampl
             return None
 
     with closing(_pool()) as pool:
-        keys = list(pool.map(key, range(len(paths)), chunksize=64))
+        hashed = list(pool.map(key, range(len(paths)), chunksize=64))
+    index = np.asarray([i for i, k in enumerate(hashed) if k is not None], dtype=np.int64)
+    keys = [k for k in hashed if k is not None]
     store = store_for(backbone)
 
     def images(batch: list[int]) -> Iterator[tuple[int, np.ndarray]]:
-        for i in batch:
+        for j in batch:
+            path = paths[index[j]]
             try:
-                yield i, backbone.prepare(paths[i])
+                yield j, backbone.prepare(path)
             except Exception as error:  # Pillow's decoders raise many kinds for damaged files
-                bad[i] = "empty file" if paths[i].stat().st_size == 0 else str(error).split("\n")[0]
+                bad[int(index[j])] = "empty file" if path.stat().st_size == 0 else str(error).split("\n")[0]
 
     fill(store, keys, backbone, images, text)
-    X, kept = collect(store, keys)
-    if len(kept) < len(keys):
-        _warn_skipped(paths, np.setdiff1d(np.arange(len(keys)), kept), bad)
+    X, sound = collect(store, keys)
+    kept = index[sound]
+    if len(kept) < len(paths):
+        _warn_skipped(paths, np.setdiff1d(np.arange(len(paths)), kept), bad)
     labels = None if samples.labels is None else samples.labels[kept]
-    found = Samples(X=X, labels=labels, backbone=backbone.sha256)
-    return found, kept, [key for i in kept if (key := keys[i]) is not None]
+    return Samples(X=X, labels=labels, backbone=backbone.sha256), kept, [keys[j] for j in sound]
 
 
-def collect(store: Store, keys: Sequence[bytes | None]) -> tuple[Rows, np.ndarray]:
+def collect(store: Store, keys: Sequence[bytes]) -> tuple[Rows, np.ndarray]:
     """The vectors that the store has of ``keys``, and which those are."""
-    known = np.asarray([i for i, key in enumerate(keys) if key is not None], dtype=np.int64)
-    rows = store.find([keys[i] for i in known])  # type: ignore[misc]
-    return Rows(store.vectors(), rows[rows >= 0]), known[rows >= 0]
+    rows = store.find(keys)
+    return Rows(store.vectors(), rows[rows >= 0]), np.flatnonzero(rows >= 0)
 
 
 def _warn_skipped(paths: list[Path], skipped: np.ndarray, bad: dict[int, str]) -> None:

@@ -1,4 +1,4 @@
-"""T_avg, T_unk, H, AUROC, calibration, one-shot: definitions in docs/method.md. All in percent, None where undefined."""
+"""T_avg, T_unk, H, AUROC, calibration, one-shot (docs/method.md). All in percent, None where undefined."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def evaluate(
     classes: list[str] | None = None,
     rename: dict[str, str] | None = None,
 ) -> dict[str, Any]:
-    """All metrics of a model, adapted or not, on labelled samples; a class that the model does not have counts as unknown.
+    """All metrics of a model, adapted or not; a class that the model does not have counts as unknown.
 
-    ``rename`` maps class names of the samples to class names of the model, where the two sides name a class differently.
+    ``rename`` maps class names of the samples to those of the model, where the two sides name a class differently.
     """
     samples = model.vectors(read(labelled, y, classes=classes, labelled=True), "features")
     assert samples.labels is not None
@@ -41,7 +41,7 @@ def evaluate(
 def score(
     truth: np.ndarray, predicted: np.ndarray, best: np.ndarray, known_score: np.ndarray, classes: list[str]
 ) -> dict[str, Any]:
-    """Metrics of labels: ``predicted`` has ``unknown`` for a rejection, ``best`` the best class with rejection switched off."""
+    """Metrics of labels: ``predicted`` says ``unknown`` for a rejection, ``best`` is the best class all the same."""
     shared = np.isin(truth, classes)
     expected = np.where(shared, truth, UNKNOWN)
     per_class = {
@@ -97,7 +97,7 @@ class OneShot:
 
 
 def one_shot(u: np.ndarray, labels: np.ndarray, draws: int = 20, seed: int = 0) -> OneShot:
-    """One labelled sample a class is the centre; the rest go to the nearest; accuracy over several draws of the centres."""
+    """One labelled sample a class is the centre, the rest go to the nearest; accuracy over several draws."""
     rng = np.random.default_rng(seed)
     names, y = np.unique(labels, return_inverse=True)
     results = []

@@ -1,7 +1,7 @@
 """The model: what the vendor hands over and the client adapts; its predictions, and its file.
 
-A ``.usfda`` file is a plain zip, nothing compressed and nothing pickled: ``card.json``, ``tensors.safetensors`` (F_s, D and, once
-adapted, F_t) and ``backbone.onnx``. It holds no image and no sample's features, no path and no file name.
+A ``.usfda`` file is a plain zip, nothing compressed and nothing pickled: ``card.json``, ``tensors.safetensors`` (F_s, D
+and, once adapted, F_t) and ``backbone.onnx``. It holds no image and no sample's features, no path and no file name.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import json
 import platform
 import zipfile
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
@@ -89,7 +89,10 @@ class Model:
     def vectors(self, samples: Samples, text: str = "") -> Samples:
         """The samples as vectors of this model's backbone; images that cannot be read are left out."""
         if samples.paths is not None:
-            return extract(samples, self._backbone(), text)[0]
+            found = extract(samples, self._backbone(), text)[0]
+            if len(found) == 0:
+                raise InputError(f"none of the {len(samples)} images can be read")
+            return found
         known = self.card.get("backbone")
         if samples.backbone and known and samples.backbone != known["sha256"]:
             raise InputError(
@@ -261,7 +264,3 @@ def contents(path: str | Path) -> dict[str, int]:
 def versions() -> dict[str, str]:
     names = ("usfda", "torch", "onnxruntime", "numpy", "pillow")
     return {"python": platform.python_version()} | {name: version(name) for name in names}
-
-
-def as_dict(prediction: Prediction) -> dict[str, Any]:
-    return asdict(prediction)

@@ -1,8 +1,8 @@
 """Negative samples D_n: spline composites of images of different classes, and their latent substitutes.
 
 A composite merges two images along a parabola through the central region. The unordered set of its classes is its
-negative class. Which images and which splines are merged depends on the images and class names alone, never on the seed, and the
-features are stored under the images' and the spline's key: seeds, label sets and experiments share them.
+negative class. Which images and splines are merged depends on the images and class names alone, never on the seed, and
+the features are stored under the images' and the spline's key: seeds, label sets and experiments share them.
 """
 
 from __future__ import annotations
@@ -61,7 +61,8 @@ def _above(splines: np.ndarray, height: int, width: int) -> np.ndarray:
     # Lagrange's form of the parabola through the three points.
     curve = y0 * (x - xm) * (x - 1) / xm + ym * x * (x - 1) / (xm * (xm - 1)) + y1 * x * (x - xm) / (1 - xm)
     y: np.ndarray = np.arange(height, dtype=np.float32)[:, None] / height
-    return y < curve[:, None, :]
+    out: np.ndarray = y < curve[:, None, :]
+    return out
 
 
 def compose(images: np.ndarray, splines: np.ndarray) -> np.ndarray:

@@ -28,12 +28,14 @@ class ClassPriors:
     def squared_mahalanobis(self, u: Tensor) -> Tensor:
         """(n, classes)."""
         z = torch.einsum("cij,ncj->nci", self._whiten, u[:, None] - self.means[None])
-        return z.square().sum(2)
+        distance: Tensor = z.square().sum(2)
+        return distance
 
     def log_density(self, u: Tensor) -> Tensor:
         """log N(u | μ_c, Σ_c), (n, classes)."""
         constant = u.shape[1] * math.log(2 * math.pi)
-        return -0.5 * (self.squared_mahalanobis(u) + self._log_det + constant)
+        density: Tensor = -0.5 * (self.squared_mahalanobis(u) + self._log_det + constant)
+        return density
 
     def sample(self, y: Tensor, generator: torch.Generator) -> Tensor:
         """u_r ~ N(μ_y, Σ_y), one for each label."""

@@ -39,13 +39,13 @@ Negatives = Literal["composite", "latent", "prior"]
 class ProcurementSettings:
     """Defaults of the vendor's stage; the reasons are in docs/method.md."""
 
-    iterations: int = 1000  # turns of all losses together
+    iterations: int = 300  # turns of all losses together
     update_every: int = 100  # iterations between two updates of the class priors
     batch: int = 64  # positives a step
     negative_batch: int = 64  # negatives a step
     lr: float = 1e-4
     alpha: float = 0.2  # weight of the negatives in L_CE
-    composites: int = 6000  # negatives made of source images, in all
+    composites: int = 4000  # negatives made of source images, in all
     images_per_composite: int = 2
     max_negative_classes: int = 600  # of all sets of classes, so many are used
     holdout: float = 0.1  # share of every class that is kept from training, to measure source accuracy
@@ -80,9 +80,9 @@ def procure(
 ) -> Model:
     """The vendor's stage: a model of labelled source samples, ready to be adapted where no source sample is.
 
-    ``source`` is a folder with one folder a class, a list file, a ``.npz``, a sequence of image paths with labels ``y``, or an
-    array (n, d) of features with labels ``y``. Negatives are composites of images; of features, for which there is no image to
-    compose, they are simulated between the class priors.
+    ``source`` is a folder with one folder a class, a list file, a ``.npz``, a sequence of image paths with labels
+    ``y``, or an array (n, d) of features with labels ``y``. Negatives are composites of images; for features, where
+    there is no image to compose, they are simulated between the class priors.
 
     >>> model = procure("photos/")                       # doctest: +SKIP
     >>> model = procure(X, y, negatives="latent")        # doctest: +SKIP
@@ -95,7 +95,8 @@ def procure(
     if kind not in get_args(Negatives):
         raise InputError(f"negatives are one of {', '.join(get_args(Negatives))}, not {kind!r}")
     started = time.perf_counter()
-    m, keys = None, []
+    m: Backbone | None = None
+    keys: list[bytes] = []
     paths = samples.paths
     if paths is not None:
         m = get_backbone(backbone) if isinstance(backbone, str) else backbone
@@ -105,11 +106,13 @@ def procure(
         paths = [paths[i] for i in kept]
     elif kind == "composite":
         raise InputError("composites are made of images; for features use negatives latent or prior")
+    assert samples.labels is not None
     names, targets = np.unique(samples.labels, return_inverse=True)
     train, held_out = split(targets, settings.holdout)
     X_n, y_n, n_negative = None, None, 1
     if kind == "composite":
-        assert m is not None and paths is not None
+        assert m is not None
+        assert paths is not None
         made = plan(
             samples.labels[train],
             settings.composites,
@@ -145,7 +148,7 @@ def procure(
 
 
 def split(targets: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Indices to train on and to hold out: evenly spaced in every class, the same for every seed (negatives are shared)."""
+    """Indices to train on and to hold out: evenly spaced in every class, the same for every seed."""
     if share == 0:
         return np.arange(len(targets)), np.empty(0, np.int64)
     held_out = []
@@ -170,7 +173,7 @@ def _validate(model: Model, samples: Samples, targets: np.ndarray, held_out: np.
 
 
 def batches(index: np.ndarray, size: int, rng: np.random.Generator) -> Callable[[], np.ndarray]:
-    """Endless batches: every index once, in a new order each round, never fewer than ``size`` where there are as many."""
+    """Endless batches of one size: the indices in a new order each round, the rest of a round dropped."""
     size = min(size, len(index))
     queue = np.empty(0, index.dtype)
 
@@ -230,9 +233,10 @@ def train_source(
             u = f(torch.cat([vectors(index), vectors(chosen, X_n)]))
             u_s, u_n, c_n = u[: len(index)], u[len(index) :], torch.from_numpy(y_n[chosen]).to(device)
         else:
-            u_s, (u_n, c_n) = f(vectors(index)), latent() if latent else (None, None)
+            u_s = f(vectors(index))
+            u_n, c_n = latent() if latent else (u_s[:0], y_s[:0])
         loss = functional.cross_entropy(d(u_s), y_s)
-        if u_n is None or len(u_n) == 0:
+        if len(u_n) == 0:
             return loss
         return loss + settings.alpha * functional.cross_entropy(d(u_n), shape[0] + c_n)
 
@@ -260,7 +264,7 @@ def train_source(
                 assert priors is not None
                 loss = l_p(f(vectors(index)), y_all[index], priors)
             optimisers[name].zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimisers[name].step()
             history[name].append(loss.item())
             if not np.isfinite(history[name][-1]):
@@ -298,8 +302,9 @@ def latent_negatives(
 ) -> Callable[[], tuple[Tensor, Tensor]]:
     """Negatives in the latent space, a batch a call, from the priors as they are now.
 
-    ``latent`` (|C_n|* = 0): u of a wide Gaussian around all classes, kept where it lies beyond the radius that holds 99.7 % of
-    the samples of every class; one negative class. ``prior`` (USFDA-b): between samples of two class priors, labelled by the pair.
+    ``latent`` (|C_n|* = 0): u of a wide Gaussian around all classes, kept where it lies beyond the radius that holds
+    99.7 % of the samples of every class; one negative class. ``prior`` (USFDA-b): between samples of two class priors,
+    labelled by the pair.
     """
     n = settings.negative_batch
     if kind == "prior":

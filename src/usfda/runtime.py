@@ -1,4 +1,4 @@
-"""What all stages share: threads, the place of the feature store, progress on the screen, and the error for bad input."""
+"""What all stages share: threads, the place of the store, progress on the screen, the error for bad input."""
 
 from __future__ import annotations
 
