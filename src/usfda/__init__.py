@@ -1,10 +1,14 @@
 """Universal source-free domain adaptation: procure a model where the labels are, adapt it where the images are."""
 
-from .deployment import DeploymentSettings, adapt
-from .metrics import evaluate
-from .model import Model, Prediction, load
-from .procurement import ProcurementSettings, procure
-from .runtime import InputError, runtime
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .deployment import DeploymentSettings, adapt
+    from .metrics import evaluate
+    from .model import Model, Prediction, load
+    from .procurement import ProcurementSettings, procure
+    from .runtime import InputError
 
 __version__ = "0.1.0"
 __all__ = [
@@ -17,5 +21,22 @@ __all__ = [
     "evaluate",
     "load",
     "procure",
-    "runtime",
 ]
+_HOME = {
+    "DeploymentSettings": "deployment",
+    "adapt": "deployment",
+    "evaluate": "metrics",
+    "Model": "model",
+    "Prediction": "model",
+    "load": "model",
+    "ProcurementSettings": "procurement",
+    "procure": "procurement",
+    "InputError": "runtime",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # On first use: torch and onnxruntime take seconds to import, and `usfda --help` needs neither.
+    if name not in _HOME:
+        raise AttributeError(f"module 'usfda' has no attribute {name!r}")
+    return getattr(import_module(f".{_HOME[name]}", __name__), name)

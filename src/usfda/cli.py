@@ -207,8 +207,8 @@ def evaluate(
     for key, text in texts.items():
         table.add_row(key, "–" if result[key] is None else f"{result[key]:.1f}", text)
     table.add_row("samples", str(result["samples"]))
-    out.print(table)
     _write_json(json_file, result)
+    out.print(table)
 
 
 @app.command(no_args_is_help=True)

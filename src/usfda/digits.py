@@ -90,7 +90,7 @@ def run(folder: Path, out: Console) -> dict[str, dict[str, Any]]:
 def _report(file: Path, adapted: Model, mnist: Path, uci: Path, results: dict[str, Any]) -> None:
     page = Page("usfda: handwriting of one source, recognised in another")
     page.text(
-        f"The vendor learned digits {', '.join(SOURCE)} of MNIST and handed over a file with no image in it. The client "
+        f"The vendor learned digits {', '.join(SOURCE)} of MNIST and handed over a file without any image. The client "
         f"adapted it, without a label, to UCI digits {', '.join(TARGET)}. Digits 7, 8 and 9 are new: unknown."
     )
     rows = [[name, *(f"{result[key]:.1f}" for key in METRICS)] for name, result in results.items()]

@@ -67,10 +67,12 @@ def _above(splines: np.ndarray, height: int, width: int) -> np.ndarray:
 
 def compose(images: np.ndarray, splines: np.ndarray) -> np.ndarray:
     """Composites (n, h, w, 3) of images (n, k, h, w, 3): each further image takes the far side of its own spline."""
-    out = images[:, 0]
-    for j in range(1, images.shape[1]):
-        out = np.where(masks(splines[:, j - 1], images.shape[2:4])[..., None], out, images[:, j])
-    return out
+    n, k, height, width, channels = images.shape
+    lines = images.reshape(n, k, height, width * channels)  # numpy is twice as fast where nothing is broadcast
+    out = lines[:, 0]
+    for j in range(1, k):
+        out = np.where(masks(splines[:, j - 1], (height, width)).repeat(channels, 2), out, lines[:, j])
+    return out.reshape(n, height, width, channels)
 
 
 def negative_classes(classes: Sequence[str], images: int, most: int) -> list[tuple[str, ...]]:

@@ -1,0 +1,80 @@
+"""The six tasks of Office-31 through the commands, as a table in Markdown; runs that are finished are not repeated.
+
+python benchmarks/office31.py OFFICE31 -o runs/ [--gap open-partial] [--seeds 3] [--method paper] [--backbone NAME]
+"""
+
+import argparse
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from usfda.protocols import OFFICE31_GAPS, office31
+
+DOMAINS = ("amazon", "dslr", "webcam")
+COLUMNS = ("t_avg", "t_unk", "h_score", "shared_accuracy", "closed_accuracy", "auroc", "ece")
+
+
+def run_all(options: argparse.Namespace) -> dict[str, list[dict]]:
+    source, target = (",".join(names) for names in office31(options.gap))
+    out = Path(options.output, options.backbone.rsplit("/", 1)[-1].replace(":", "-"), options.gap)
+    out.mkdir(parents=True, exist_ok=True)
+    usfda = [sys.executable, "-m", "usfda", "--quiet"]
+    results: dict[str, list[dict]] = {}
+    for (s, t), seed in itertools.product(itertools.permutations(DOMAINS, 2), range(options.seeds)):
+        vendor, client = out / f"{s}-{seed}.usfda", out / f"{s}-{t}-{options.method}-{seed}.usfda"
+        places = {domain: str(Path(options.folder, domain)) for domain in (s, t)}
+        commands = {
+            vendor: ["procure", places[s], "--classes", source, "--backbone", options.backbone, "-o", vendor],
+            client: ["adapt", vendor, places[t], "--classes", target, "--method", options.method, "-o", client],
+        }
+        for file, command in commands.items():
+            if not file.exists():
+                subprocess.run([*usfda, *map(str, command), "--seed", str(seed)], check=True)
+        for kind, model in {"source model": vendor, options.method: client}.items():
+            file = out / f"{s}-{t}-{kind.replace(' ', '-')}-{seed}.json"
+            if not file.exists():
+                command = ["evaluate", model, places[t], "--classes", target, "--json", file]
+                subprocess.run([*usfda, *map(str, command)], check=True, stdout=subprocess.DEVNULL)
+            result = json.loads(file.read_text())
+            results.setdefault(f"{kind}|{s[0].upper()}→{t[0].upper()}", []).append(result)
+    return results
+
+
+def cell(values: list[float | None]) -> str:
+    if None in values:
+        return "–"
+    return f"{np.mean(values):.1f} ± {np.std(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder")
+    parser.add_argument("-o", "--output", required=True)
+    parser.add_argument("--gap", choices=OFFICE31_GAPS, default="open-partial")
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--method", default="paper")
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    options = parser.parse_args()
+    results = run_all(options)
+    print(f"| | task | {' | '.join(COLUMNS)} |\n|---|---|{'---|' * len(COLUMNS)}")
+    for kind in ("source model", options.method):
+        rows = {name.split("|")[1]: runs for name, runs in results.items() if name.startswith(f"{kind}|")}
+        for task, runs in rows.items():
+            print(f"| {kind} | {task} | {' | '.join(cell([run[c] for run in runs]) for c in COLUMNS)} |")
+        # The mean over tasks of each seed, then mean and deviation over seeds.
+        seeds = [
+            {
+                c: None if any(r[i][c] is None for r in rows.values()) else np.mean([r[i][c] for r in rows.values()])
+                for c in COLUMNS
+            }
+            for i in range(options.seeds)
+        ]
+        print(f"| {kind} | **mean** | {' | '.join(cell([seed[c] for seed in seeds]) for c in COLUMNS)} |")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,75 @@
+"""Small real data for all tests: textured images in class folders, shifted blobs of vectors, a store of one's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from usfda import ProcurementSettings, procure
+from usfda.runtime import runtime
+
+QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
+
+
+@pytest.fixture(autouse=True)
+def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runtime, "cache", tmp_path_factory.mktemp("store"))
+    monkeypatch.setattr(runtime, "progress", False)
+
+
+def texture(kind: int, rng: np.random.Generator, side: int = 24, invert: bool = False) -> np.ndarray:
+    """Stripes across, stripes down, a disc, a cross, …: classes that pixels can tell apart."""
+    y, x = np.mgrid[:side, :side] / side + rng.uniform(-0.04, 0.04, (2, 1, 1))
+    shapes = [
+        np.sin(12 * x) > 0,
+        np.sin(12 * y) > 0,
+        (x - 0.5) ** 2 + (y - 0.5) ** 2 < 0.09,
+        (abs(x - 0.5) < 0.12) | (abs(y - 0.5) < 0.12),
+        x + y < 1,
+        x > y,
+    ]
+    grey = np.where(shapes[kind], 200, 60) + rng.normal(0, 12, (side, side))
+    if invert:
+        grey = 0.7 * grey + 40
+    return np.repeat(grey.clip(0, 255).astype(np.uint8)[..., None], 3, 2)
+
+
+def write_photos(folder: Path, kinds: list[int], each: int, seed: int = 0, invert: bool = False) -> Path:
+    rng = np.random.default_rng(seed)
+    for kind in kinds:
+        (folder / f"kind{kind}").mkdir(parents=True)
+        for i in range(each):
+            Image.fromarray(texture(kind, rng, invert=invert)).save(folder / f"kind{kind}" / f"{i:03d}.png")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Source: kinds 0–3."""
+    return write_photos(tmp_path_factory.mktemp("data") / "source", [0, 1, 2, 3], 12)
+
+
+@pytest.fixture(scope="session")
+def new_photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Target: kinds 0 and 1 in another light, kinds 4 and 5 new."""
+    return write_photos(tmp_path_factory.mktemp("data") / "target", [0, 1, 4, 5], 10, seed=1, invert=True)
+
+
+def blobs(
+    classes: list[int], each: int, shift: float = 0.0, seed: int = 0, d: int = 32
+) -> tuple[np.ndarray, np.ndarray]:
+    """Gaussian classes around fixed centres; ``shift`` moves the whole domain."""
+    centres = np.random.default_rng(99).normal(0, 3, (10, d))
+    rng = np.random.default_rng(seed)
+    y = np.repeat(classes, each)
+    X = centres[y] + rng.normal(0, 1, (len(y), d)) + shift
+    return X.astype(np.float32), np.asarray([f"c{c}" for c in y])
+
+
+@pytest.fixture(scope="session")
+def vector_model():  # type: ignore[no-untyped-def]
+    X, y = blobs([0, 1, 2, 3, 4], 30)
+    return procure(X, y, settings=ProcurementSettings(iterations=200, update_every=50))
