@@ -1,5 +1,6 @@
 """Universal source-free domain adaptation: procure a model where the labels are, adapt it where the images are."""
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +10,10 @@ if TYPE_CHECKING:
     from .model import Model, Prediction, load
     from .procurement import ProcurementSettings, procure
     from .runtime import InputError
+
+# Before torch is loaded: its threads then sleep while they wait for each other. Spinning makes a step of these small
+# networks many times slower as soon as another process wants a core (measured: 630 against 80 ms).
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 __version__ = "0.1.0"
 __all__ = [
