@@ -10,7 +10,7 @@ from onnx import helper
 from PIL import Image
 
 from usfda.backbones import DEFAULT, LITE0_RECORD, Backbone, _lite0_weights, get_backbone
-from usfda.runtime import InputError, runtime
+from usfda.runtime import InputError
 
 RECORD = {
     "input_size": [3, 8, 8],
@@ -35,9 +35,9 @@ def means_graph(batch: int | str = "n") -> bytes:
 
 @pytest.fixture
 def onnx_file(tmp_path: Path) -> Path:
-    (tmp_path / "m.onnx").write_bytes(means_graph())
-    (tmp_path / "m.onnx.json").write_text(json.dumps(RECORD | {"more": "ignored"}))
-    return tmp_path / "m.onnx"
+    (tmp_path / "secret.onnx").write_bytes(means_graph())
+    (tmp_path / "secret.onnx.json").write_text(json.dumps(RECORD | {"more": "ignored"}))
+    return tmp_path / "secret.onnx"
 
 
 def test_lite0_is_the_published_network() -> None:
@@ -52,10 +52,7 @@ def test_lite0_is_the_published_network() -> None:
 
 
 def test_lite0_is_the_same_file_every_time() -> None:
-    one = get_backbone()
-    (file,) = (runtime.cache / "backbones").iterdir()
-    file.unlink()
-    assert get_backbone().sha256 == one.sha256
+    assert get_backbone().sha256 == "18ded2a65562ebfa8cc84b1381eb9d784a2194b93af34b64159d06cde06aef27"
 
 
 def test_features_do_not_depend_on_the_batch() -> None:
@@ -70,6 +67,7 @@ def test_onnx_file_with_its_record(onnx_file: Path, tmp_path: Path) -> None:
     m = get_backbone(f"onnx:{onnx_file}")
     assert m.dim == 3
     assert m.record == RECORD
+    assert onnx_file.stem not in m.name, "the model file must not tell the vendor's file names"
     Image.new("RGB", (20, 10), (255, 0, 51)).save(tmp_path / "x.png")
     v = m.run(m.prepare(tmp_path / "x.png")[None])[0]
     assert v == pytest.approx([(1 - 0.1) / 0.5, -0.2 / 0.25, (0.2 - 0.3) / 0.2], abs=1e-5)
@@ -113,6 +111,13 @@ def test_bad_files(onnx_file: Path) -> None:
     record.write_text(json.dumps({key: RECORD[key] for key in ("mean", "std", "input_size")}))
     with pytest.raises(InputError, match="lacks crop_pct, interpolation"):
         get_backbone(f"onnx:{onnx_file}")
+    for wrong in ({"crop_pct": "a"}, {"input_size": 5}, {"mean": [0, 0]}, {"std": [0, 1, 1]}, {"crop_pct": 2}):
+        record.write_text(json.dumps(RECORD | wrong))
+        with pytest.raises(InputError, match="input_size must be"):
+            get_backbone(f"onnx:{onnx_file}")
+    record.write_text(json.dumps(RECORD | {"input_size": [3, 9, 9]}))
+    with pytest.raises(InputError, match="its record says"):
+        _ = get_backbone(f"onnx:{onnx_file}").dim
     record.unlink()
     with pytest.raises(InputError, match=r"preparation record .* is missing"):
         get_backbone(f"onnx:{onnx_file}")

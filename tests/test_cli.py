@@ -1,13 +1,15 @@
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import blobs
+from conftest import blobs, write_photos
 
 import usfda
 from usfda.cli import globals_first, main
@@ -99,6 +101,9 @@ def test_predict_one_image_and_a_bad_one(run, photos: Path, tmp_path: Path) -> N
     code, _, warned = run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg")
     assert code == 2
     assert "none of the images can be read" in warned
+    (tmp_path / "before.csv").write_text("before")
+    assert run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg", "-o", tmp_path / "before.csv")[0] == 2
+    assert (tmp_path / "before.csv").read_text() == "before"
 
 
 def test_evaluate_with_rename(run, vendor: Path, features: Path, tmp_path: Path) -> None:
@@ -131,7 +136,12 @@ def test_evaluate_with_rename(run, vendor: Path, features: Path, tmp_path: Path)
         (["inspect", "{tmp}/gone"], 2, "no such model file"),
         (["--threads", "0", "inspect", "{vendor}"], 2, "threads"),
         (["fly"], 2, "No such command"),
-        (["evaluate", "{vendor}", "{features}", "--json", "/proc/nowhere/x.json"], 1, "nowhere"),
+        (["evaluate", "{vendor}", "{features}", "--json", "{tmp}"], 2, "is a folder"),
+        (["procure", "{photos}", "-o", "{features}/deep/m"], 2, "cannot be written"),
+        (["predict", "{vendor}", "{features}", "{tmp}/gone.jpg"], 2, "gone.jpg: no such file"),
+        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, "--format is table, csv or jsonl"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--cache", "{features}"], 2, "cannot hold the feature store"),
+        (["evaluate", "{vendor}", "{features}", "--json", "/proc/x.json"], 1, "x.json"),
     ],
 )
 def test_an_error_is_one_line_with_its_code(run, photos, vendor, features, tmp_path, args, code, says) -> None:
@@ -182,7 +192,32 @@ def test_as_a_program(vendor: Path, features: Path) -> None:
         assert "Usage" in help_text.stdout
     bad = subprocess.run([*usage, "inspect", "gone"], capture_output=True, text=True, check=False, env=environment)
     assert (bad.returncode, bad.stdout) == (2, "")
-    pipe = f"{sys.executable} -m usfda predict {vendor} {features} | head -1"
-    cut = subprocess.run(pipe, shell=True, capture_output=True, text=True, check=True, env=environment)
-    assert cut.stdout.count("\n") == 1
-    assert "Traceback" not in cut.stderr
+    many = " ".join([str(features)] * 100)
+    pipe = f"{sys.executable} -m usfda --quiet predict {vendor} {many} | head -1; echo ${{PIPESTATUS[0]}}"
+    cut = subprocess.run(["bash", "-c", pipe], capture_output=True, text=True, check=True, env=environment)
+    assert cut.stdout.splitlines()[1:] == ["0"]
+    assert cut.stderr == ""
+
+
+def test_names_with_brackets_are_no_markup(run, tmp_path: Path) -> None:
+    X, y = blobs([0, 1], 10)
+    np.savez(tmp_path / "f.npz", X=X, y=np.where(y == "c0", "[/b]", "[red]x"))
+    few = ["--set", "iterations=20", "--set", "update_every=10"]
+    assert run("procure", tmp_path / "f.npz", "-o", tmp_path / "m.usfda", *few)[0] == 0
+    assert "[red]x (10)" in run("inspect", tmp_path / "m.usfda")[1]
+
+
+def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
+    source = write_photos(tmp_path / "source", [0, 1, 2], 700)
+    call = [sys.executable, "-m", "usfda", "procure", str(source), "-o", str(tmp_path / "m.usfda"), *QUICK]
+    process = subprocess.Popen([*call, "--cache", str(runtime.cache)], stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 120
+    while not any(file.stat().st_size for file in runtime.cache.glob("features/*/keys")):
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=120)
+    assert process.returncode == 1
+    assert "error: interrupted; the features so far are kept" in said
+    assert "Traceback" not in said
+    assert not (tmp_path / "m.usfda").exists()

@@ -1,4 +1,6 @@
 import logging
+import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -6,7 +8,7 @@ import pytest
 from PIL import Image
 
 from usfda.backbones import get_backbone
-from usfda.data import check_source, class_names, open_rgb, read
+from usfda.data import Samples, check_source, class_names, open_rgb, read
 from usfda.features import extract
 from usfda.runtime import InputError
 
@@ -54,14 +56,32 @@ def test_wrong_folder_level(photos: Path, tmp_path: Path, level: str, says: str)
 def test_empty_folder_and_empty_class(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         read(tmp_path, labelled=True)
-    with pytest.raises(InputError, match="no image found"):
+    with pytest.raises(InputError, match="no sample found"):
         read(tmp_path)
     for kind in photos.iterdir():
         (tmp_path / kind.name).symlink_to(kind)
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(InputError, match="class folder nothing"):
-        read(tmp_path, labelled=True)
-    assert len(read(tmp_path, labelled=True, classes=["kind0", "kind1"])) == 24
+    with pytest.raises(InputError, match="fewer than two usable images in class nothing"):
+        check_source(read(tmp_path, labelled=True))
+    check_source(read(tmp_path, labelled=True, classes=["kind0", "kind1"]))
+
+
+def test_images_beside_the_class_folders_are_counted(photos: Path, tmp_path: Path, caplog) -> None:
+    shutil.copytree(photos, tmp_path / "p")
+    image = photos / "kind0" / "000.png"
+    (tmp_path / "p" / "kind0" / "deeper").mkdir()
+    for place in (tmp_path / "p" / "loose.png", tmp_path / "p" / "kind0" / "deeper" / "x.png"):
+        shutil.copy(image, place)
+    with caplog.at_level(logging.WARNING, "usfda"):
+        assert len(read(tmp_path / "p", labelled=True)) == 48
+    assert "2 images do not lie directly in a class folder" in caplog.text
+
+
+def test_links_are_followed_but_not_in_circles(photos: Path, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).symlink_to(photos)
+    (tmp_path / "round").symlink_to(tmp_path)
+    assert len(read(tmp_path)) == 2 * 48
 
 
 def test_a_class_that_the_folder_does_not_have(photos: Path) -> None:
@@ -71,10 +91,10 @@ def test_a_class_that_the_folder_does_not_have(photos: Path) -> None:
 
 def test_source_needs_two_classes_of_two() -> None:
     with pytest.raises(InputError, match="single class"):
-        check_source(np.asarray(["a", "a"]))
+        check_source(Samples(paths=[Path()] * 2, labels=np.asarray(["a", "a"])))
     with pytest.raises(InputError, match="fewer than two usable images in class b"):
-        check_source(np.asarray(["a", "a", "b"]))
-    check_source(np.asarray(["a", "a", "b", "b"]))
+        check_source(Samples(paths=[Path()] * 3, labels=np.asarray(["a", "a", "b"])))
+    check_source(Samples(paths=[Path()] * 4, labels=np.asarray(["a", "a", "b", "b"])))
 
 
 @pytest.mark.parametrize(
@@ -103,8 +123,13 @@ def test_a_list_without_labels_and_a_name_with_blanks(photos: Path, tmp_path: Pa
     with pytest.raises(InputError, match="labels are needed"):
         read(tmp_path / "list.txt", labelled=True)
     (tmp_path / "list.txt").write_text("gone.png\n")
-    with pytest.raises(InputError, match="do not exist"):
+    with pytest.raises(InputError, match="none of its files exists"):
         read(tmp_path / "list.txt")
+    (tmp_path / "list.txt").write_text("gone.png\nmy photo.png\n")
+    assert len(read(tmp_path / "list.txt")) == 2
+    (tmp_path / "list.csv").write_bytes("name,größe".encode("latin-1"))
+    with pytest.raises(InputError, match=r"list\.csv: cannot be read as UTF-8"):
+        read(tmp_path / "list.csv")
 
 
 def test_features_file(tmp_path: Path) -> None:
@@ -122,8 +147,20 @@ def test_features_file(tmp_path: Path) -> None:
         read(tmp_path / "k.npz")
 
 
+def test_labels_are_names() -> None:
+    X = np.ones((3, 2))
+    for y in ([0, 1, 1], [0.0, 1.0, 1.0], np.asarray([[0], [1], [1]]), ["0", "1", "1"]):
+        assert read(X, y).labels.tolist() == ["0", "1", "1"]
+    for y in ([0, 1, np.nan], np.ones((3, 2))):
+        with pytest.raises(InputError, match="labels"):
+            read(X, y)
+    assert read(np.ones((3, 2))[::-1]).X.flags["C_CONTIGUOUS"]
+    with pytest.raises(InputError, match="complex"):
+        read(np.ones((3, 2), complex))
+
+
 def test_class_names(tmp_path: Path) -> None:
-    (tmp_path / "names").write_text("a b\n\nc\n")
+    (tmp_path / "names").write_text("\ufeffa b\n\nc\n", encoding="utf-8")
     assert class_names("x, y") == ["x", "y"]
     assert class_names(f"@{tmp_path / 'names'}") == ["a b", "c"]
     with pytest.raises(InputError, match="no file"):
@@ -182,6 +219,7 @@ def test_bad_files_are_skipped_counted_and_named(
     (tmp_path / "text.jpg").write_text("no image")
     (tmp_path / "text copy.jpg").write_text("no image")
     (tmp_path / "cut.png").write_bytes(good[: len(good) // 2])
+    os.mkfifo(tmp_path / "pipe.jpg")
     bomb = Image.new("1", (30000, 30000))
     bomb.save(tmp_path / "bomb.png")
     with caplog.at_level(logging.WARNING, "usfda"):
@@ -189,7 +227,7 @@ def test_bad_files_are_skipped_counted_and_named(
     assert len(found) == 1
     assert read(tmp_path).paths[kept[0]].name == "good.png"
     warning = caplog.text
-    assert "skipped 5 of 6 images" in warning
-    for name in ("empty.jpg (empty file)", "text.jpg", "text copy.jpg", "cut.png", "bomb.png"):
+    assert "skipped 6 of 7 images" in warning
+    for name in ("empty.jpg (empty file)", "text.jpg", "text copy.jpg", "cut.png", "bomb.png", "pipe.jpg"):
         assert name in warning
     assert "pixels" in warning.split("bomb.png")[1]

@@ -50,9 +50,10 @@ def test_entropy_is_between_none_and_uniform(z) -> None:
 
 
 def test_rescale() -> None:
-    assert rescale(torch.tensor([1.0, 2.0, 3.0])).tolist() == [0, 0.5, 1]
-    assert rescale(torch.tensor([2.0])).tolist() == [1]
-    assert rescale(torch.tensor([2.0, 2.0])).tolist() == [1, 1]
+    assert rescale(torch.linspace(1.5, 2.5, 21)).tolist() == pytest.approx(np.linspace(0, 1, 21).tolist(), abs=1e-6)
+    assert rescale(torch.full((20,), 2.0)).tolist() == [0] * 20
+    assert rescale(torch.tensor([1.0, math.e])).tolist() == pytest.approx([0, 1])
+    assert rescale(torch.tensor([2.0, 2.01])).tolist() == pytest.approx([0.582, 0.588], abs=1e-3)
 
 
 def test_only_f_t_learns_and_the_vendors_model_stays_as_it_is(vector_model) -> None:

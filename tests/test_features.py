@@ -11,7 +11,7 @@ from conftest import write_photos
 
 from usfda.backbones import Backbone, get_backbone
 from usfda.data import read
-from usfda.features import KEY, Store, extract, store_clear, store_for, store_info
+from usfda.features import KEY, Store, extract, store_clear, store_info
 from usfda.runtime import runtime
 
 
@@ -27,17 +27,27 @@ def store(tmp_path: Path) -> Store:
 
 
 def test_store_gives_back_what_it_got(store: Store) -> None:
-    rows = store.find(keys_of(3, 9, 1))
+    rows, vectors = store.find(keys_of(3, 9, 1))
     assert rows.tolist() == [2, -1, 0]
-    assert store.vectors()[rows[[0, 2]]].tolist() == [[8, 9, 10, 11], [0, 1, 2, 3]]
-    assert Store(store.folder, 4).find(keys_of(2)).tolist() == [1]
-    assert store.find([]).tolist() == []
+    assert vectors[rows[[0, 2]]].tolist() == [[8, 9, 10, 11], [0, 1, 2, 3]]
+    assert isinstance(vectors, np.memmap)
+    assert Store(store.folder, 4).find(keys_of(2))[0].tolist() == [1]
+    assert store.find([])[0].tolist() == []
+    assert Store(store.folder.parent / "new", 4).find(keys_of(2))[0].tolist() == [-1]
 
 
 def test_the_newest_row_of_a_key_counts(store: Store) -> None:
     store.append(keys_of(2), np.full((1, 4), 7, np.float32))
-    row = store.find(keys_of(2))
-    assert store.vectors()[row].tolist() == [[7, 7, 7, 7]]
+    row, vectors = store.find(keys_of(2))
+    assert vectors[row].tolist() == [[7, 7, 7, 7]]
+
+
+def test_an_older_row_serves_where_the_newest_is_damaged(store: Store) -> None:
+    store.append(keys_of(2, 2), np.arange(8, dtype=np.float32).reshape(2, 4))
+    file = store.folder / "vectors"
+    file.write_bytes(file.read_bytes()[:-20] + bytes(20))
+    row, vectors = store.find(keys_of(2))
+    assert vectors[row].tolist() == [[4, 5, 6, 7]]
 
 
 def test_a_damaged_vector_is_absent_and_can_be_redone(store: Store) -> None:
@@ -45,9 +55,9 @@ def test_a_damaged_vector_is_absent_and_can_be_redone(store: Store) -> None:
     content = bytearray(file.read_bytes())
     content[17] ^= 1
     file.write_bytes(content)
-    assert store.find(keys_of(1, 2, 3)).tolist() == [0, -1, 2]
+    assert store.find(keys_of(1, 2, 3))[0].tolist() == [0, -1, 2]
     store.append(keys_of(2), np.full((1, 4), 5, np.float32))
-    assert store.find(keys_of(1, 2, 3)).tolist() == [0, 3, 2]
+    assert store.find(keys_of(1, 2, 3))[0].tolist() == [0, 3, 2]
 
 
 @pytest.mark.parametrize("cut", ["keys", "vectors"])
@@ -55,14 +65,14 @@ def test_a_damaged_vector_is_absent_and_can_be_redone(store: Store) -> None:
 def test_what_a_kill_leaves_of_a_row_does_no_harm(store: Store, cut: str, left: int) -> None:
     file = store.folder / cut
     file.write_bytes(file.read_bytes()[:left])
-    before = store.find(keys_of(1, 2, 3))
+    before, _ = store.find(keys_of(1, 2, 3))
     for n in (1, 2, 3):
         if before[n - 1] < 0:
             store.append(keys_of(n), np.full((1, 4), n, np.float32))
-    rows = store.find(keys_of(1, 2, 3))
+    rows, vectors = store.find(keys_of(1, 2, 3))
     assert (rows >= 0).all()
     for n, row in zip((1, 2, 3), rows, strict=True):
-        vector = store.vectors()[row].tolist()
+        vector = vectors[row].tolist()
         assert vector in ([n] * 4, np.arange(4 * (n - 1), 4 * n).tolist())
 
 
@@ -75,6 +85,23 @@ def test_clearing_under_a_reader(photos: Path) -> None:
     assert store_info()["bytes"] == 0
     again, _, _ = extract(read(photos), m)
     assert np.array_equal(again.X[:3], before)
+
+
+def test_clearing_under_a_writer(photos: Path) -> None:
+    """What another process clears while we extract is made again, and no sound image is lost."""
+
+    class Cleared(Backbone):
+        def run(self, images: np.ndarray) -> np.ndarray:
+            if len(runs) < 2:
+                store_clear()
+            runs.append(len(images))
+            return super().run(images)
+
+    runs.clear()
+    pixels = get_backbone("pixels")
+    found, kept, _ = extract(read(photos), Cleared(pixels.name, pixels.onnx, pixels.record))
+    assert len(kept) == 48
+    assert np.array_equal(found.X[:], extract(read(photos), pixels)[0].X[:])
 
 
 class Counting(Backbone):
@@ -105,7 +132,6 @@ def test_rows_are_read_when_asked(photos: Path) -> None:
     assert found.X.shape == (48, 256)
     assert found.X[[2, 0]].shape == (2, 256)
     assert np.asarray(found.X).dtype == np.float32
-    assert isinstance(store_for(get_backbone("pixels")).vectors(), np.memmap)
 
 
 WORK = """
@@ -123,9 +149,9 @@ def test_two_processes_fill_one_store(tmp_path: Path) -> None:
     both = [subprocess.Popen([sys.executable, "-c", WORK, tmp_path / "s", str(n)]) for n in (0, 1)]
     assert [process.wait(timeout=120) for process in both] == [0, 0]
     store = Store(tmp_path / "s", 8)
-    rows = store.find(keys_of(*range(200)))
+    rows, vectors = store.find(keys_of(*range(200)))
     assert sorted(rows.tolist()) == list(range(200))
-    assert np.array_equal(store.vectors()[rows][:, 0], np.arange(200))
+    assert np.array_equal(vectors[rows][:, 0], np.arange(200))
 
 
 def test_procure_goes_on_after_sigkill(tmp_path: Path) -> None:

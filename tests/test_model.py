@@ -7,7 +7,7 @@ import pytest
 import torch
 from conftest import QUICK, blobs, write_photos
 
-from usfda import DeploymentSettings, InputError, Model, adapt, load, procure
+from usfda import DeploymentSettings, InputError, Model, ProcurementSettings, adapt, load, procure
 from usfda.backbones import Backbone, get_backbone
 from usfda.model import contents
 
@@ -74,6 +74,25 @@ def test_features_of_another_backbone_are_an_error(image_models, tmp_path: Path)
     assert len(image_models[0].predict(tmp_path / "same.npz")) == 4
     with pytest.raises(InputError, match="3 dimensions, the model takes 256"):
         image_models[0].predict(X[:, :3])
+
+
+def test_features_that_name_their_backbone(tmp_path: Path) -> None:
+    X, y = blobs([0, 1], 12)
+    np.savez(tmp_path / "a.npz", X=X, y=y, backbone="a" * 64)
+    np.savez(tmp_path / "b.npz", X=X, y=y, backbone="b" * 64)
+    model = procure(tmp_path / "a.npz", settings=ProcurementSettings(iterations=20, update_every=10))
+    model.save(tmp_path / "m.usfda")
+    assert len(load(tmp_path / "m.usfda").predict(tmp_path / "a.npz")) == 24
+    with pytest.raises(InputError, match="another backbone"):
+        load(tmp_path / "m.usfda").predict(tmp_path / "b.npz")
+
+
+def test_arrays_match_their_input_row_by_row(image_models, new_photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "bad.png").write_text("no image")
+    paths = [new_photos / "kind0" / "000.png", tmp_path / "bad.png"]
+    with pytest.raises(InputError, match="1 of 2 images cannot be read"):
+        image_models[0].predict(paths)
+    assert len(list(image_models[0].predictions(paths))) == 1
 
 
 def test_a_model_of_features_takes_no_images(vector_model, photos: Path) -> None:

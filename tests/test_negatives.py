@@ -87,8 +87,8 @@ def test_composites_are_stored_and_shared_by_label_sets(photos: Path) -> None:
         samples = read(photos, labelled=True, classes=classes)
         found, _, keys = extract(samples, m)
         made = plan(found.labels, 24 * len(classes) * (len(classes) - 1) // 2)
-        X, which = composite_features(samples.paths, keys, made, m)
-        assert len(which) == len(made)
+        X = composite_features(samples.paths, keys, made, m)
+        assert len(X) == len(made)
         return X[:][made.y == made.classes.index(("kind0", "kind1"))]
 
     def stored() -> int:
@@ -106,7 +106,7 @@ def test_a_stored_composite_is_the_composed_image(photos: Path) -> None:
     samples = read(photos, labelled=True)
     found, _, keys = extract(samples, m)
     made = plan(found.labels, 60)
-    X, _ = composite_features(samples.paths, keys, made, m)
+    X = composite_features(samples.paths, keys, made, m)
     for j in (0, 17, len(made) - 1):
         parts = np.stack([m.prepare(samples.paths[i]) for i in made.images[j]])[None]
         expected = m.run(compose(parts, made.splines[[j]]))[0]

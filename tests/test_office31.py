@@ -55,7 +55,7 @@ def test_order_of_the_ssm_means(vendor: Path) -> None:
     train, held_out = split(np.unique(found.labels, return_inverse=True)[1], 0.1)
     made = plan(found.labels[train], 1500)
     paths = [labelled.paths[i] for i in kept]
-    negatives, _ = composite_features([paths[i] for i in train], [keys[i] for i in train], made, model.backbone)
+    negatives = composite_features([paths[i] for i in train], [keys[i] for i in train], made, model.backbone)
     client = model.vectors(read(ROOT / "dslr", classes=target))
     shared = np.isin(read(ROOT / "dslr", classes=target).labels, source)
     ssm = model.decide(client.X).ssm

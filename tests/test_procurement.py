@@ -60,6 +60,7 @@ def test_split_holds_out_a_part_of_every_class() -> None:
     assert np.bincount(y[out]).tolist() == [1, 1, 10]
     assert sorted([*train, *out]) == list(range(109))
     assert len(split(y, 0)[1]) == 0
+    assert np.bincount(y[split(y, 0.99)[0]]).tolist() == [1, 1, 1]
 
 
 def test_batches_visit_everything_before_anything_twice() -> None:
@@ -137,7 +138,13 @@ def test_negatives_raise_what_they_should() -> None:
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
-    [({"iterations": 0}, "start at 1"), ({"holdout": 1.0}, "holdout"), ({"images_per_composite": 1}, "two images")],
+    [
+        ({"iterations": 0}, "start at 1"),
+        ({"negative_batch": 0}, "start at 1"),
+        ({"holdout": 1.0}, "holdout"),
+        ({"images_per_composite": 1}, "two images"),
+        ({"lr": float("nan")}, "lr positive"),
+    ],
 )
 def test_settings_are_checked(wrong: dict, says: str) -> None:
     with pytest.raises(InputError, match=says):
@@ -152,6 +159,8 @@ def test_wrong_sources(photos: Path) -> None:
         procure(X, y[:9])
     with pytest.raises(InputError, match="composites are made of images"):
         procure(X, y, negatives="composite")
+    with pytest.raises(InputError, match="iterations must be more than update_every"):
+        procure(X, y, settings=ProcurementSettings(iterations=50, update_every=50))
     with pytest.raises(InputError, match="called 'unknown'"):
         procure(X, np.where(y == "c0", "unknown", y))
     three = ProcurementSettings(images_per_composite=3)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import tempfile
 import warnings
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +19,8 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from PIL import Image
 
-from .data import open_rgb
-from .runtime import InputError, runtime
+from .data import open_rgb, read_text
+from .runtime import InputError
 
 DEFAULT = "efficientnet_lite0"
 RECORD_KEYS = ("input_size", "crop_pct", "interpolation", "mean", "std")  # of timm's pretrained_cfg
@@ -60,6 +60,8 @@ class Backbone:
             raise InputError(f"backbone {self.name}: it must have one float32 input, NCHW")
         if len(outputs[0].shape) != 2 or not isinstance(outputs[0].shape[1], int):
             raise InputError(f"backbone {self.name}: its first output must be (batch, dimensions), pooled")
+        if any(isinstance(n, int) and n != m for n, m in zip(inputs[0].shape[1:], (3, *self.size), strict=True)):
+            raise InputError(f"backbone {self.name}: takes {inputs[0].shape[1:]}, its record says {(3, *self.size)}")
         return session
 
     @property
@@ -75,7 +77,7 @@ class Backbone:
         """An image file, upright, scaled and centre-cropped in one step: uint8 (height, width, 3)."""
         height, width = self.size
         crop = float(self.record["crop_pct"])
-        image = open_rgb(file, least=(width / crop, height / crop))
+        image = open_rgb(file, least=math.ceil(max(width, height) / crop))
         scale = crop * min(image.width / width, image.height / height)
         left, upper = (image.width - width * scale) / 2, (image.height - height * scale) / 2
         box = (left, upper, left + width * scale, upper + height * scale)
@@ -102,8 +104,7 @@ class Backbone:
 def get_backbone(name: str = DEFAULT) -> Backbone:
     """``efficientnet_lite0``, ``pixels``, ``onnx:FILE`` or ``timm:NAME`` (``timm:NAME@FILE`` with local weights)."""
     if name == DEFAULT:
-        weights = _lite0_weights()
-        return Backbone(name, _imported(f"{name}-{weights.stem}", lambda: _lite0(weights)), LITE0_RECORD)
+        return Backbone(name, _lite0(_lite0_weights()), LITE0_RECORD)
     if name == "pixels":
         return Backbone(name, _pixels(), PIXELS_RECORD)
     kind, _, rest = name.partition(":")
@@ -130,23 +131,25 @@ def write_whole(path: Path, content: bytes) -> None:
         raise
 
 
-def _imported(stem: str, make: Callable[[], bytes]) -> bytes:
-    """An importer's ONNX file, made once and kept beside the store."""
-    file = runtime.cache / "backbones" / f"{stem}.onnx"
-    if not file.is_file():
-        write_whole(file, make())
-    return file.read_bytes()
-
-
 def check_record(record: Any, where: str) -> dict[str, Any]:
-    """The five keys of a preparation record, or an error that says which is missing."""
-    if not isinstance(record, dict) or (missing := [key for key in RECORD_KEYS if key not in record]):
-        lacking = ", ".join(missing) if isinstance(record, dict) else ", ".join(RECORD_KEYS)
-        raise InputError(f"{where}: the preparation record lacks {lacking}")
+    """The five keys of a preparation record, or an error that says what is wrong with them."""
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: the preparation record must be one JSON object")
+    if missing := [key for key in RECORD_KEYS if key not in record]:
+        raise InputError(f"{where}: the preparation record lacks {', '.join(missing)}")
     if str(record["interpolation"]).upper() not in Image.Resampling.__members__:
         raise InputError(f"{where}: unknown interpolation {record['interpolation']!r}")
-    if len(record["input_size"]) != 3 or record["input_size"][0] != 3 or not 0 < record["crop_pct"] <= 1:
-        raise InputError(f"{where}: input_size must be [3, height, width] and crop_pct in (0, 1]")
+    try:
+        size, mean, std = (list(record[key]) for key in ("input_size", "mean", "std"))
+        sound = len(size) == len(mean) == len(std) == size[0] == 3 and min(size) > 0 and min(std) > 0
+        sound = sound and 0 < record["crop_pct"] <= 1 and all(map(math.isfinite, mean + std))
+    except TypeError:
+        sound = False
+    if not sound:
+        raise InputError(
+            f"{where}: input_size must be [3, height, width], mean and std three numbers each (std positive), "
+            "crop_pct in (0, 1]"
+        )
     return {key: record[key] for key in RECORD_KEYS}
 
 
@@ -157,10 +160,13 @@ def _onnx_file(file: Path) -> Backbone:
     if not record.is_file():
         raise InputError(f"backbone onnx:{file}: its preparation record {record} is missing")
     try:
-        content = json.loads(record.read_text(encoding="utf-8"))
+        content = json.loads(read_text(record))
     except ValueError as error:
         raise InputError(f"{record}: not JSON ({error})") from None
-    return Backbone(f"onnx:{file.stem}", file.read_bytes(), check_record(content, str(record)))
+    graph = file.read_bytes()
+    # Named by its hash: the model file must not tell how the vendor's files are called.
+    name = f"onnx:{hashlib.sha256(graph).hexdigest()[:12]}"
+    return Backbone(name, graph, check_record(content, str(record)))
 
 
 LITE0_RECORD = {
@@ -278,18 +284,13 @@ def _timm(name: str) -> Backbone:
             f"backbone timm:{name}: cannot get its weights ({error}); give a file as timm:{name}@FILE"
         ) from None
     record = check_record(timm.data.resolve_model_data_config(model), f"timm:{name}")
-    state = hashlib.sha256(b"".join(t.numpy().tobytes() for t in model.state_dict().values())).hexdigest()
-
-    def export() -> bytes:
-        with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            file = Path(folder, "model.onnx")
-            example = torch.zeros(2, *record["input_size"])
-            axes = {"image": {0: "n"}, "v": {0: "n"}}
-            torch.onnx.export(
-                model, (example,), str(file), input_names=["image"], output_names=["v"],
-                dynamic_axes=axes, opset_version=17, dynamo=False,
-            )  # fmt: skip
-            return file.read_bytes()
-
-    return Backbone(f"timm:{name}", _imported(f"timm-{name}-{state[:16]}", export), record)
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = Path(folder, "model.onnx")
+        example = torch.zeros(2, *record["input_size"])
+        axes = {"image": {0: "n"}, "v": {0: "n"}}
+        torch.onnx.export(
+            model, (example,), str(file), input_names=["image"], output_names=["v"],
+            dynamic_axes=axes, opset_version=17, dynamo=False,
+        )  # fmt: skip
+        return Backbone(f"timm:{name}", file.read_bytes(), record)

@@ -7,7 +7,10 @@ import dataclasses
 import io
 import json
 import logging
+import os
 import sys
+import tempfile
+import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -16,7 +19,6 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
-from rich.logging import RichHandler
 from rich.table import Table
 
 from .runtime import InputError, console, runtime
@@ -31,13 +33,16 @@ app = typer.Typer(
 )
 cache_app = typer.Typer(help="Show or clear the feature store.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
-out = Console(soft_wrap=True)
+out = Console(soft_wrap=True, markup=False, highlight=False)
 
+INTERRUPTED = "interrupted; the features so far are kept, and the next run goes on from there"
 Settings = TypeVar("Settings")
 Classes = Annotated[
     str | None, typer.Option(help="Only these classes, by folder name: `a,b,c` or `@FILE`, one a line.")
 ]
-Seed = Annotated[int, typer.Option(min=0, help="The same seed on the same machine gives the same model.")]
+Seed = Annotated[
+    int, typer.Option(min=0, max=2**32 - 1, help="The same seed on the same machine gives the same model.")
+]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A setting, as KEY=VALUE; may be repeated.")]
 BackboneFile = Annotated[
     str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")
@@ -58,9 +63,19 @@ def options(
 ) -> None:
     runtime.threads, runtime.cache, runtime.progress = threads, cache, not quiet
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
-    handler = RichHandler(console=console, show_time=False, show_path=False, markup=False, highlighter=None)
-    logging.basicConfig(level=logging.WARNING, format="%(message)s", handlers=[handler], force=True)
+    logging.basicConfig(level=logging.WARNING, handlers=[_Messages()], force=True)
     logging.getLogger("usfda").setLevel(level)
+    if not verbose:
+        warnings.simplefilter("ignore")  # of libraries; ours go through logging
+
+
+class _Messages(logging.Handler):
+    """One line a message on stderr, above a progress bar, never folded."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        warned = record.levelno >= logging.WARNING
+        text = f"warning: {record.getMessage()}" if warned else record.getMessage()
+        console.print(text, style="yellow" if warned else "", markup=False, highlight=False, soft_wrap=True)
 
 
 @app.command(no_args_is_help=True)
@@ -125,7 +140,7 @@ def adapt(
     from .deployment import DeploymentSettings
     from .deployment import adapt as run
 
-    _check_output(output)
+    _check_output(output, json_file)
     adapted = run(
         _load(model, backbone),
         target,
@@ -145,32 +160,36 @@ def predict(
     model: ModelIn,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Images, folders, lists, features (.npz).")],
     form: Annotated[str | None, typer.Option("--format", help="`table`, `csv` or `jsonl`.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="A file; its suffix sets the format.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", help="A .csv, .jsonl or .txt (table) file.")] = None,
     backbone: BackboneFile = None,
 ) -> None:
     """A label or *unknown* for every image, its score (1: known, 0: unknown), its SSM and the three best classes.
 
     Example: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
     """
+    from .data import read
     from .model import Prediction
 
-    suffixes = {".csv": "csv", ".jsonl": "jsonl"}
-    form = form or (suffixes.get(output.suffix.lower(), "table") if output else "table")
-    if form not in ("table", "csv", "jsonl"):
+    suffixes = {".csv": "csv", ".jsonl": "jsonl", ".txt": "table"}
+    form = form or ("table" if output is None else suffixes.get(output.suffix.lower(), output.suffix))
+    if form not in suffixes.values():
         raise InputError(f"--format is table, csv or jsonl, not {form!r}")
     ready = _load(model, backbone)
+    wanted = [read(path) for path in paths]
+    if output is None and sys.stdout.isatty():
+        runtime.progress = False  # the bar and the table would write over each other
     counts: Counter[str] = Counter()
 
     def records() -> Iterable[Prediction]:
-        for path in paths:
-            for record in ready.predictions(path):
+        for samples in wanted:
+            for record in ready.predictions(samples):
                 counts[record.label] += 1
                 yield record
 
     with _writer(output) as file:
         _write_predictions(records(), form, file)
-    if not counts:
-        raise InputError("none of the images can be read")
+        if not counts:
+            raise InputError("none of the images can be read")
     if output:
         _note(f"{output}: {counts.total()} samples, {counts['unknown']} unknown")
 
@@ -192,6 +211,7 @@ def evaluate(
     """
     from .metrics import evaluate as run
 
+    _check_output(json_file)
     result = run(_load(model, backbone), labelled, classes=_names(classes), rename=_rename(rename))
     table = Table(box=None, show_header=False)
     texts = {
@@ -227,11 +247,9 @@ def inspect(
     if as_json:
         print(json.dumps({"classes": ready.classes_, **ready.card, "contents": size}, indent=1, ensure_ascii=False))
         return
-    table = Table(box=None, show_header=False)
     for key, text in _describe(ready):
-        table.add_row(key, text)
-    table.add_row("file", ", ".join(f"{name} {n / 1e6:.1f} MB" for name, n in size.items()))
-    out.print(table)
+        out.print(f"{key:<16} {text}")
+    out.print(f"{'file':<16} {', '.join(f'{name} {n / 1e6:.1f} MB' for name, n in size.items())}")
 
 
 @app.command()
@@ -307,13 +325,18 @@ def _settings(kind: type[Settings], pairs: Sequence[str] | None) -> Settings:
 
 
 def _rename(file: Path | None) -> dict[str, str] | None:
+    from .data import read_text
+
     if file is None:
         return None
     if not file.is_file():
         raise InputError(f"--rename: no file {file}")
-    text = file.read_text(encoding="utf-8-sig")
+    text = read_text(file)
     if file.suffix.lower() == ".json":
-        names = json.loads(text)
+        try:
+            names = json.loads(text)
+        except ValueError as error:
+            raise InputError(f"{file}: not JSON ({error})") from None
         if not isinstance(names, dict):
             raise InputError(f"{file}: must be one object, name in LABELLED to name in MODEL")
         return {str(key): str(value) for key, value in names.items()}
@@ -323,12 +346,14 @@ def _rename(file: Path | None) -> dict[str, str] | None:
     return dict(rows)
 
 
-def _check_output(path: Path) -> None:
+def _check_output(*paths: Path | None) -> None:
     """Before the long work, not after it."""
-    if path.is_dir():
-        raise InputError(f"-o {path}: is a folder; name a file")
-    if path.absolute().parent.exists() and not path.absolute().parent.is_dir():
-        raise InputError(f"-o {path}: {path.parent} is not a folder")
+    for path in filter(None, paths):
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder; name a file to write")
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise InputError(f"{path}: cannot be written in {above}")
 
 
 def _write_json(file: Path | None, content: Any) -> None:
@@ -345,13 +370,15 @@ def _writer(path: Path | None) -> Iterator[Any]:
         return
     _check_output(path)
     path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f".{path.name}.part")  # a killed run leaves no half file under the name
+    # Another name until it is whole: a failed run leaves what was there. File names may be other than UTF-8.
+    handle, part = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
     try:
-        with part.open("w", encoding="utf-8", newline="") as file:
+        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             yield file
-        part.replace(path)
+        Path(part).chmod(0o644)
+        Path(part).replace(path)
     finally:
-        part.unlink(missing_ok=True)
+        Path(part).unlink(missing_ok=True)
 
 
 def _write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
@@ -381,7 +408,8 @@ def _describe(model: Any) -> Iterable[tuple[str, str]]:
         f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions",
     )
     yield "negatives", "{kind}: {classes} classes, {samples} samples".format(**card["negatives"])
-    yield "held-out source", "{accuracy} % of {samples} samples, {rejected} % rejected".format(**card["validation"])
+    if card["validation"]["samples"]:
+        yield "held-out source", "{accuracy} % of {samples} samples, {rejected} % rejected".format(**card["validation"])
     yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
     yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})
     yield "versions", _pairs(card["versions"])
@@ -425,15 +453,15 @@ def main(args: Sequence[str] | None = None) -> int:
 
         print(f"usfda {__version__}")
         return 0
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # for a terminal that lacks a character
     try:
         result = app(args=args, standalone_mode=False)
-        return result if isinstance(result, int) else 0
-    except KeyboardInterrupt:
-        return _fail("interrupted; the features so far are kept", 1)
-    except typer.Abort:
-        return _fail("interrupted; the features so far are kept", 1)
-    except BrokenPipeError:
-        sys.stdout = io.StringIO()  # the reader has left: nothing more to flush
+        return _fail(INTERRUPTED, 1) if result == 130 else 0
+    except (KeyboardInterrupt, typer.Abort):
+        return _fail(INTERRUPTED, 1)
+    except SystemExit:  # typer and rich end so when the reader of a pipe has left, which is no failure
         return 0
     except Exception as error:
         if "--verbose" in args:

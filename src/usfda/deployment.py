@@ -13,6 +13,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import logging
+import math
 import time
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,7 @@ from .runtime import InputError, progress, runtime
 log = logging.getLogger("usfda")
 
 METHODS = ("paper",)
-FEW = 16  # below, a batch says too little about the target for BatchNorm to take its statistics from it
+FEW = 16  # fewer samples say too little about their domain: w is not rescaled over them, BatchNorm not fitted to them
 HUGE = 1e4  # stands for infinity in a loss, and keeps its gradient finite
 
 
@@ -44,8 +45,8 @@ class DeploymentSettings:
     beta: float = 0.1  # weight of the entropies, L_d2
 
     def __post_init__(self) -> None:
-        if self.steps < 0 or self.batch < 1 or self.lr <= 0 or self.beta < 0:
-            raise InputError("steps and beta must not be negative, batch at least 1 and lr positive")
+        if self.steps < 0 or self.batch < 2 or not (0 < self.lr < math.inf and 0 <= self.beta < math.inf):
+            raise InputError("steps and beta must not be negative, batch at least 2 and lr positive")
 
 
 def adapt(
@@ -91,9 +92,9 @@ def adapt(
 
 
 def rescale(w: Tensor) -> Tensor:
-    """To [0, 1] over the target set; where all are the same there is nothing to tell apart, and all count fully."""
-    spread = w.max() - w.min()
-    return (w - w.min()) / spread if spread > 1e-6 else torch.ones_like(w)
+    """To [0, 1] over the target set; over [1, e], all that w can be, where the set is too small to say more."""
+    low, high = (w.min(), w.max()) if len(w) >= FEW else (w.new_tensor(1.0), w.new_tensor(math.e))
+    return (w - low) / (high - low).clamp(min=1e-6)
 
 
 def l_d1(z: Tensor, w: Tensor, w_: Tensor, n_source: int) -> Tensor:
@@ -138,7 +139,7 @@ def train_target(
     w, w_ = rescale(ssm), rescale((1 - y_max).exp())
     if few := len(X) < FEW:
         log.warning(
-            "only %d target images: BatchNorm keeps the source's statistics (from %d on it adapts)",
+            "only %d target samples: too few to measure their domain by (%d would do)",
             len(X),
             FEW,
         )
@@ -156,7 +157,7 @@ def train_target(
             optimiser.step()
             history["L_d1"].append(one.item())
             history["L_d2"].append(two.item())
-            if not np.isfinite(history["L_d1"][-1]):
+            if not np.isfinite(history["L_d1"][-1] + history["L_d2"][-1]):
                 raise RuntimeError(f"deployment diverged: the loss is not finite at step {step}")
             advance(1)
     return f_t.cpu().eval(), history, ssm.cpu().numpy()

@@ -61,18 +61,19 @@ def run(folder: Path, out: Console) -> dict[str, dict[str, Any]]:
     vendor, client = folder / "vendor.usfda", folder / "client.usfda"
     source, target = ",".join(SOURCE), ",".join(TARGET)
     out.print(
-        f"[dim]$ usfda procure {mnist} --classes {source} --backbone pixels --set iterations={ITERATIONS} -o {vendor}"
+        f"$ usfda procure {mnist} --classes {source} --backbone pixels --set iterations={ITERATIONS} -o {vendor}",
+        style="dim",
     )
     settings = ProcurementSettings(iterations=ITERATIONS)
     procured = procure(mnist, classes=SOURCE, backbone="pixels", settings=settings)
     procured.save(vendor)
     checked = procured.card["procurement"]["validation"]
     out.print(f"  {len(SOURCE)} classes; held-out source accuracy {checked['accuracy']} %")
-    out.print(f"[dim]$ usfda adapt {vendor} {uci} --classes {target} -o {client}")
+    out.print(f"$ usfda adapt {vendor} {uci} --classes {target} -o {client}", style="dim")
     adapted = adapt(procured, uci, classes=TARGET)
     adapted.save(client)
     out.print(f"  {adapted.card['deployment']['samples']} unlabelled images")
-    out.print(f"[dim]$ usfda evaluate {client} {uci} --classes {target}")
+    out.print(f"$ usfda evaluate {client} {uci} --classes {target}", style="dim")
     results = {
         "source model": evaluate(procured, uci, classes=TARGET),
         "adapted": evaluate(adapted, uci, classes=TARGET),

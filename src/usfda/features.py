@@ -23,7 +23,7 @@ from filelock import FileLock
 
 from .backbones import Backbone
 from .data import Samples
-from .runtime import progress, runtime
+from .runtime import InputError, progress, runtime
 
 log = logging.getLogger("usfda")
 
@@ -32,11 +32,14 @@ KEY = np.dtype([("key", "V32"), ("crc", "<u4")])
 
 
 class Store:
-    """Vectors by key. ``find`` gives rows (−1: absent or damaged) of ``vectors``."""
+    """Vectors by key. ``find`` gives the rows of keys; a damaged one counts as absent."""
 
     def __init__(self, folder: Path, dim: int):
         self.folder, self.dim = folder, dim
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise InputError(f"{folder}: cannot hold the feature store ({error.strerror}); set --cache") from None
         self._keys, self._vectors = folder / "keys", folder / "vectors"
         self._file_lock = FileLock(folder / "lock")
         self._lock = threading.Lock()
@@ -56,27 +59,27 @@ class Store:
             v.flush()
             k.write(entries.data)
 
-    def find(self, keys: Sequence[bytes]) -> np.ndarray:
-        """The newest sound row of every key."""
-        if not keys:
-            return np.empty(0, np.int64)
+    def find(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+        """The newest sound row of every key (−1 where there is none), and the vectors that the rows count in."""
         entries, vectors = self._open()
-        if len(entries) == 0:
-            return np.full(len(keys), -1)
+        rows = np.full(len(keys), -1)
         wanted = np.frombuffer(b"".join(keys), "V32")
         # The first eight bytes of a sha256 sort like random numbers; the whole key is compared below.
-        short = np.ascontiguousarray(entries["key"]).view("<u8")[::4]
+        short, wanted_short = (np.ascontiguousarray(k).view("<u8")[::4] for k in (entries["key"], wanted))
         order = np.argsort(short, kind="stable")
-        place = np.searchsorted(short[order], wanted.view("<u8")[::4], side="right") - 1
-        rows = np.where(place >= 0, order[place], -1)
-        rows[entries["key"][rows] != wanted] = -1
-        for i in np.flatnonzero(rows >= 0):
-            if zlib.crc32(vectors[rows[i]].data) != entries["crc"][rows[i]]:
-                rows[i] = -1
-        return rows
-
-    def vectors(self) -> np.ndarray:
-        return self._open()[1]
+        place = np.searchsorted(short[order], wanted_short, side="right") - 1
+        left = np.arange(len(keys))
+        while len(left := left[place[left] >= 0]):
+            row = order[place[left]]
+            same = short[row] == wanted_short[left]
+            left, row = left[same], row[same]
+            sound = entries["key"][row] == wanted[left]
+            for i in np.flatnonzero(sound):
+                sound[i] = zlib.crc32(vectors[row[i]].data) == entries["crc"][row[i]]
+            rows[left[sound]] = row[sound]
+            left = left[~sound]
+            place[left] -= 1
+        return rows, vectors
 
     def _open(self) -> tuple[np.ndarray, np.ndarray]:
         entries = np.fromfile(self._keys, KEY) if self._keys.exists() else np.empty(0, KEY)
@@ -112,18 +115,22 @@ def store_info() -> dict[str, Any]:
     """Place and size of the store, by backbone."""
     folder = runtime.cache / "features"
     stores = {}
-    for keys in sorted(folder.glob("*/keys")):
-        size = sum(file.stat().st_size for file in keys.parent.iterdir())
-        stores[keys.parent.name] = {"vectors": keys.stat().st_size // KEY.itemsize, "bytes": size}
+    for lock in sorted(folder.glob("*/lock")):
+        size = {f.name: f.stat().st_size for f in lock.parent.iterdir()}
+        if sum(size.values()):
+            stores[lock.parent.name] = {
+                "vectors": size.get("keys", 0) // KEY.itemsize,
+                "bytes": sum(size.values()),
+            }
     return {"folder": str(folder), "bytes": sum(s["bytes"] for s in stores.values()), "stores": stores}
 
 
 def store_clear() -> None:
     """Empties the store. The locks stay: a process may be waiting at one."""
-    for keys in (runtime.cache / "features").glob("*/keys"):
-        with FileLock(keys.parent / "lock"):
-            keys.unlink(missing_ok=True)
-            (keys.parent / "vectors").unlink(missing_ok=True)
+    for lock in (runtime.cache / "features").glob("*/lock"):
+        with FileLock(lock):
+            for name in ("keys", "vectors"):
+                (lock.parent / name).unlink(missing_ok=True)
 
 
 def fill(
@@ -132,27 +139,34 @@ def fill(
     backbone: Backbone,
     images: Callable[[list[int]], Iterable[tuple[int, np.ndarray]]],
     text: str,
-) -> None:
-    """Computes what the store lacks of ``keys``; ``images`` yields the prepared image of each index it is given.
+) -> tuple[Rows, np.ndarray]:
+    """The vectors of ``keys``, and which those are: all but the ones that ``images`` could not make.
 
-    Every worker decodes and runs a batch of its own, so that decoding and M share all cores and none waits.
+    ``images`` yields the prepared image of each index it is given. Every worker decodes and runs a batch of its own, so
+    that decoding and M share all cores and none waits.
     """
-    first: dict[bytes, int] = {}
-    for i in np.flatnonzero(store.find(keys) < 0).tolist():
-        first.setdefault(keys[i], i)
-    todo = list(first.values())
-    batches = [todo[i : i + BATCH] for i in range(0, len(todo), BATCH)]
+    failed: set[bytes] = set()
 
     def work(batch: list[int]) -> int:
         made = list(images(batch))
         if made:
-            v = backbone.run(np.stack([image for _, image in made]))
-            store.append([keys[i] for i, _ in made], v)
+            store.append([keys[i] for i, _ in made], backbone.run(np.stack([image for _, image in made])))
+        failed.update({keys[i] for i in batch} - {keys[i] for i, _ in made})
         return len(batch)
 
-    with progress(len(todo) if text else 0, text, "images") as advance, closing(_pool()) as pool:
-        for n in pool.map(work, batches):
-            advance(n)
+    for _ in range(3):  # again, should another process have cleared the store in the meantime
+        rows, vectors = store.find(keys)
+        first: dict[bytes, int] = {}
+        for i in np.flatnonzero(rows < 0).tolist():
+            first.setdefault(keys[i], i)
+        todo = [i for key, i in first.items() if key not in failed]
+        if not todo:
+            return Rows(vectors, rows[rows >= 0]), np.flatnonzero(rows >= 0)
+        batches = [todo[i : i + BATCH] for i in range(0, len(todo), BATCH)]
+        with progress(len(todo) if text else 0, text, "images") as advance, closing(_pool()) as pool:
+            for n in pool.map(work, batches):
+                advance(n)
+    raise RuntimeError(f"{store.folder}: features vanish from the store as fast as they are made")
 
 
 class _pool(ThreadPoolExecutor):
@@ -177,10 +191,13 @@ def extract(samples: Samples, backbone: Backbone, text: str = "") -> tuple[Sampl
 
     def key(i: int) -> bytes | None:
         try:
-            return hashlib.sha256(paths[i].read_bytes()).digest()
+            content = paths[i].read_bytes() if paths[i].is_file() else b""  # a pipe would never end
+            if content:
+                return hashlib.sha256(content).digest()
+            bad[i] = "empty file" if paths[i].is_file() else "no such file"
         except OSError as error:
-            bad[i] = str(error)
-            return None
+            bad[i] = str(error.strerror)
+        return None
 
     with closing(_pool()) as pool:
         hashed = list(pool.map(key, range(len(paths)), chunksize=64))
@@ -190,25 +207,17 @@ def extract(samples: Samples, backbone: Backbone, text: str = "") -> tuple[Sampl
 
     def images(batch: list[int]) -> Iterator[tuple[int, np.ndarray]]:
         for j in batch:
-            path = paths[index[j]]
             try:
-                yield j, backbone.prepare(path)
+                yield j, backbone.prepare(paths[index[j]])
             except Exception as error:  # Pillow's decoders raise many kinds for damaged files
-                bad[int(index[j])] = "empty file" if path.stat().st_size == 0 else str(error).split("\n")[0]
+                bad[int(index[j])] = str(error).split("\n")[0]
 
-    fill(store, keys, backbone, images, text)
-    X, sound = collect(store, keys)
+    X, sound = fill(store, keys, backbone, images, text)
     kept = index[sound]
     if len(kept) < len(paths):
         _warn_skipped(paths, np.setdiff1d(np.arange(len(paths)), kept), bad)
     labels = None if samples.labels is None else samples.labels[kept]
     return Samples(X=X, labels=labels, backbone=backbone.sha256), kept, [keys[j] for j in sound]
-
-
-def collect(store: Store, keys: Sequence[bytes]) -> tuple[Rows, np.ndarray]:
-    """The vectors that the store has of ``keys``, and which those are."""
-    rows = store.find(keys)
-    return Rows(store.vectors(), rows[rows >= 0]), np.flatnonzero(rows >= 0)
 
 
 def _warn_skipped(paths: list[Path], skipped: np.ndarray, bad: dict[int, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,8 @@ from sklearn.metrics import confusion_matrix, roc_auc_score
 from .data import read
 from .model import UNKNOWN, Model
 from .runtime import InputError
+
+log = logging.getLogger("usfda")
 
 BINS = 15  # of the calibration error
 
@@ -32,6 +35,8 @@ def evaluate(
     rename = rename or {}
     if wrong := sorted(set(rename.values()) - set(model.classes_)):
         raise InputError(f"rename: the model has no class {', '.join(wrong)}")
+    if idle := sorted(set(rename) - set(samples.labels.tolist())):
+        log.warning("rename: the samples have no class %s", ", ".join(idle))
     truth = np.asarray([rename.get(name, name) for name in samples.labels.tolist()])
     decided = model.decide(samples.X)
     best = np.asarray(model.classes_)[decided.best]

@@ -106,8 +106,8 @@ class Model:
     def _backbone(self) -> Backbone:
         if self.backbone is not None:
             return self.backbone
-        if "backbone" in self.card:
-            known = self.card["backbone"]
+        known = self.card.get("backbone")
+        if known is not None and known["record"] is not None:
             raise InputError(
                 f"the model file was saved without its backbone; give {known['name']} "
                 f"(sha256 {known['sha256'][:12]}…) with --backbone"
@@ -117,7 +117,7 @@ class Model:
     def use_backbone(self, backbone: Backbone) -> None:
         """Gives a model that was saved without its backbone the one it was made with; any other is an error."""
         known = self.card.get("backbone")
-        if known is None:
+        if known is None or known["record"] is None:
             raise InputError("this model was made of features and takes no backbone")
         same = Backbone(known["name"], backbone.onnx, known["record"])
         if (backbone.sha256, backbone.key) != (known["sha256"], same.key):
@@ -129,7 +129,7 @@ class Model:
 
     def transform(self, source: Any) -> np.ndarray:
         """u = F_t∘M(x) (F_s before adaptation), (n, 256)."""
-        X = self.vectors(read(source)).X
+        X = self._all(source)
         f = self.f_t or self.f_s
         with torch.no_grad():
             return np.concatenate([f(torch.from_numpy(X[i : i + 4096])).numpy() for i in range(0, len(X), 4096)])
@@ -151,13 +151,23 @@ class Model:
         return tuple(column.numpy() for column in columns)
 
     def predict(self, source: Any) -> np.ndarray:
-        """Labels, ``unknown`` among them, of every sample that can be read."""
-        return self.labels_of(self.decide(self.vectors(read(source)).X))
+        """A label, or ``unknown``, for every sample."""
+        return self.labels_of(self.decide(self._all(source)))
 
     def predict_proba(self, source: Any) -> np.ndarray:
         """(n, |C_s|+1): the source classes in the order of ``classes_``, then unknown; rows sum to 1."""
-        p = self.decide(self.vectors(read(source)).X).probability
+        p = self.decide(self._all(source)).probability
         return np.column_stack([p, np.clip(1 - p.sum(1), 0, 1)])
+
+    def _all(self, source: Any) -> Any:
+        """Vectors of all samples: what is returned as an array must match what was given, row by row."""
+        samples = read(source)
+        X = self.vectors(samples).X
+        if len(X) < len(samples):
+            raise InputError(
+                f"{len(samples) - len(X)} of {len(samples)} images cannot be read; predictions() skips them"
+            )
+        return X
 
     def labels_of(self, decided: Decision) -> np.ndarray:
         return np.where(decided.known, np.asarray(self.classes_)[decided.best], UNKNOWN)

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from .backbones import Backbone
-from .features import Rows, collect, fill, store_for
+from .features import Rows, fill, store_for
 
 SPLINES_A_GROUP = 2  # each used both ways round: four composites of every group of images, as in the authors' port
 
@@ -108,10 +108,8 @@ def plan(labels: np.ndarray, total: int, images: int = 2, most: int = 600) -> Co
     return Composites(np.concatenate(chosen), np.concatenate(splines), y, groups)
 
 
-def composite_features(
-    paths: Sequence[Path], keys: Sequence[bytes], made: Composites, backbone: Backbone
-) -> tuple[Rows, np.ndarray]:
-    """Vectors of the composites, from the store where it has them, and which could be made."""
+def composite_features(paths: Sequence[Path], keys: Sequence[bytes], made: Composites, backbone: Backbone) -> Rows:
+    """Vectors of the composites, from the store where it has them."""
     names = [
         hashlib.sha256(b"composite" + b"".join(keys[i] for i in group) + spline.astype("<f4").tobytes()).digest()
         for group, spline in zip(made.images, made.splines, strict=True)
@@ -123,6 +121,4 @@ def composite_features(
         parts = np.stack([[prepare(i) for i in made.images[b].tolist()] for b in batch])
         return zip(batch, compose(parts, made.splines[batch]), strict=True)
 
-    store = store_for(backbone)
-    fill(store, names, backbone, images, "negatives")
-    return collect(store, names)
+    return fill(store_for(backbone), names, backbone, images, "negatives")[0]

@@ -13,6 +13,7 @@ Until the first priors, at ``update_every``, only L_CE and L_v run.
 from __future__ import annotations
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -51,11 +52,12 @@ class ProcurementSettings:
     holdout: float = 0.1  # share of every class that is kept from training, to measure source accuracy
 
     def __post_init__(self) -> None:
-        if min(self.iterations, self.update_every, self.batch, self.composites, self.max_negative_classes) < 1:
-            raise InputError("iterations, update_every, batch, composites and max_negative_classes start at 1")
-        if self.images_per_composite < 2 or self.negative_batch < 0 or self.batch < 2:
+        counts = (self.iterations, self.update_every, self.negative_batch, self.composites, self.max_negative_classes)
+        if min(counts) < 1:
+            raise InputError("iterations, update_every, negative_batch, composites, max_negative_classes start at 1")
+        if self.images_per_composite < 2 or self.batch < 2:
             raise InputError("a composite has two images or more, a batch two positives or more")
-        if not 0 <= self.holdout < 1 or self.lr <= 0 or self.alpha < 0:
+        if not (0 <= self.holdout < 1 and 0 < self.lr < math.inf and 0 <= self.alpha < math.inf):
             raise InputError("holdout must be in [0, 1), lr positive and alpha not negative")
 
 
@@ -89,8 +91,7 @@ def procure(
     """
     settings = settings or ProcurementSettings()
     samples = read(source, y, classes=classes, labelled=True)
-    assert samples.labels is not None
-    check_source(samples.labels)
+    check_source(samples)
     kind: Negatives = negatives or ("composite" if samples.paths is not None else "prior")
     if kind not in get_args(Negatives):
         raise InputError(f"negatives are one of {', '.join(get_args(Negatives))}, not {kind!r}")
@@ -101,11 +102,12 @@ def procure(
     if paths is not None:
         m = get_backbone(backbone) if isinstance(backbone, str) else backbone
         samples, kept, keys = extract(samples, m, "source features")
-        assert samples.labels is not None
-        check_source(samples.labels)
+        check_source(samples)
         paths = [paths[i] for i in kept]
     elif kind == "composite":
         raise InputError("composites are made of images; for features use negatives latent or prior")
+    if kind != "composite" and settings.iterations <= settings.update_every:
+        raise InputError(f"negatives {kind} begin with the first priors: iterations must be more than update_every")
     assert samples.labels is not None
     names, targets = np.unique(samples.labels, return_inverse=True)
     train, held_out = split(targets, settings.holdout)
@@ -124,8 +126,8 @@ def procure(
                 f"{len(names)} classes are too few for composites of {settings.images_per_composite} images"
             )
         paths, keys = [paths[i] for i in train], [keys[i] for i in train]
-        X_n, which = composite_features(paths, keys, made, m)
-        y_n, n_negative = made.y[which], len(made.classes)
+        X_n = composite_features(paths, keys, made, m)
+        y_n, n_negative = made.y, len(made.classes)
     elif kind == "prior":
         n_negative = len(negative_classes(names.tolist(), 2, settings.max_negative_classes))
     extracted = time.perf_counter()
@@ -142,7 +144,10 @@ def procure(
         "history": history,
         "versions": versions(),
     }
-    model = Model(names.tolist(), trained.f, trained.d, m, {"procurement": card, "deployment": None})
+    whole: dict[str, Any] = {"procurement": card, "deployment": None}
+    if m is None and samples.backbone:  # features that say where they come from
+        whole["backbone"] = {"name": "features", "sha256": samples.backbone, "record": None}
+    model = Model(names.tolist(), trained.f, trained.d, m, whole)
     card["validation"] = _validate(model, samples, targets, held_out)
     return model
 
@@ -154,7 +159,7 @@ def split(targets: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
     held_out = []
     for c in np.unique(targets):
         members = np.flatnonzero(targets == c)
-        n = max(1, round(share * len(members)))
+        n = min(max(1, round(share * len(members))), len(members) - 1)  # one at least to learn from
         held_out.append(members[((np.arange(n) + 0.5) * len(members) / n).astype(int)])
     out = np.sort(np.concatenate(held_out))
     return np.setdiff1d(np.arange(len(targets)), out), out
@@ -331,7 +336,7 @@ def latent_negatives(
             z = centre + spread * torch.randn(n, LATENT, generator=generator).to(u)
             u_n = torch.cat([u_n, z[(priors.squared_mahalanobis(z) > radius).all(1)]])[:n]
             if len(u_n) == n:
-                break
-        return u_n, torch.zeros(len(u_n), dtype=torch.long, device=u.device)
+                return u_n, torch.zeros(n, dtype=torch.long, device=u.device)
+        raise RuntimeError("the class priors leave no room for latent negatives; use negatives prior")
 
     return outside

@@ -30,7 +30,7 @@ def _cache() -> Path:
 
 @dataclass
 class Runtime:
-    """Process-wide choices that change no result."""
+    """Process-wide choices; beyond rounding, none changes a result."""
 
     threads: int = field(default_factory=_cores)
     cache: Path = field(default_factory=_cache)
