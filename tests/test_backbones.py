@@ -149,16 +149,25 @@ def test_the_key_depends_on_graph_and_record() -> None:
     assert a.key != Backbone("a", means_graph(1), RECORD).key
 
 
-def test_timm_says_what_is_missing() -> None:
+def test_timm(tmp_path: Path) -> None:
+    """With timm: a model with local weights, to the last digit. Without: one line that says what to install."""
     try:
         import timm
     except (ImportError, RuntimeError):
         with pytest.raises(InputError, match=r"timm cannot be imported.*usfda\[timm\]"):
             get_backbone("timm:resnet18")
-    else:
-        assert timm.is_model("resnet18")
-        with pytest.raises(InputError, match="timm knows no such model"):
-            get_backbone("timm:no_such_model")
+        return
+    reference = timm.create_model("resnet18.tv_in1k", pretrained=False).eval()
+    torch.save(reference.state_dict(), tmp_path / "weights.pth")
+    m = get_backbone(f"timm:resnet18.tv_in1k@{tmp_path / 'weights.pth'}")
+    images = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), dtype=np.uint8)
+    mean, std = (np.asarray(m.record[key], np.float32)[:, None, None] for key in ("mean", "std"))
+    x = torch.from_numpy((images.transpose(0, 3, 1, 2) / np.float32(255) - mean) / std)
+    with torch.no_grad():
+        expected = reference.forward_head(reference.forward_features(x), pre_logits=True).numpy()
+    assert np.abs(m.run(images) - expected).max() < 1e-4
+    with pytest.raises(InputError, match="timm knows no such model"):
+        get_backbone("timm:no_such_model")
 
 
 def test_default_is_lite0() -> None:

@@ -9,9 +9,10 @@ from scipy.stats import multivariate_normal
 from torch.nn import functional
 
 from usfda import InputError, ProcurementSettings, procure
+from usfda.negatives import latent_negatives
 from usfda.networks import D, learnable, make_f, make_g
 from usfda.priors import RIDGE, ClassPriors
-from usfda.procurement import batches, l_p, latent_negatives, split, train_source
+from usfda.procurement import batches, l_p, split, train_source
 
 
 def test_learnable_parameters_are_the_papers() -> None:
@@ -92,13 +93,12 @@ def test_latent_negatives_lie_outside_and_prior_negatives_between() -> None:
     y = torch.arange(200) % 2
     u[y == 1] += 8
     priors = ClassPriors(u, y, 2)
-    common = (priors, torch.nn.Identity(), lambda index: u[index], y, np.arange(200))
-    outside, zero = latent_negatives(*common, (2, 1), "latent", ProcurementSettings(), rng)()
+    outside, zero = latent_negatives("latent", priors, u, y, 64, 600, rng)()
     own = priors.squared_mahalanobis(u).gather(1, y[:, None])[:, 0]
     assert len(outside) == 64
     assert not zero.any()
     assert (priors.squared_mahalanobis(outside).min(1).values > own.quantile(0.99)).all()
-    between, pair = latent_negatives(*common, (2, 1), "prior", ProcurementSettings(), rng)()
+    between, pair = latent_negatives("prior", priors, u, y, 64, 600, rng)()
     assert not pair.any()
     assert 2 < between.mean() < 6
 

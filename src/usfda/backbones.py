@@ -140,7 +140,8 @@ def check_record(record: Any, where: str) -> dict[str, Any]:
     if str(record["interpolation"]).upper() not in Image.Resampling.__members__:
         raise InputError(f"{where}: unknown interpolation {record['interpolation']!r}")
     try:
-        size, mean, std = (list(record[key]) for key in ("input_size", "mean", "std"))
+        record = record | {key: list(record[key]) for key in ("input_size", "mean", "std")}
+        size, mean, std = record["input_size"], record["mean"], record["std"]
         sound = len(size) == len(mean) == len(std) == size[0] == 3 and min(size) > 0 and min(std) > 0
         sound = sound and 0 < record["crop_pct"] <= 1 and all(map(math.isfinite, mean + std))
     except TypeError:

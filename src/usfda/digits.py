@@ -95,7 +95,7 @@ def _report(file: Path, adapted: Model, mnist: Path, uci: Path, results: dict[st
         f"adapted it, without a label, to UCI digits {', '.join(TARGET)}. Digits 7, 8 and 9 are new: unknown."
     )
     rows = [[name, *(f"{result[key]:.1f}" for key in METRICS)] for name, result in results.items()]
-    page.table(["", *METRICS.values()], rows, "In percent; labels were used for this table only.")
+    page.table(["", *METRICS.values()], rows, "In percent. Labels serve to score and to caption, never to adapt.")
 
     source = read(mnist, classes=SOURCE, labelled=True)
     backbone = adapted.backbone

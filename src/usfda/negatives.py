@@ -11,15 +11,18 @@ import hashlib
 import itertools
 import math
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+import torch
+from torch import Tensor
 
 from .backbones import Backbone
 from .features import Rows, fill, store_for
+from .priors import ClassPriors
 
 SPLINES_A_GROUP = 2  # each used both ways round: four composites of every group of images, as in the authors' port
 
@@ -75,24 +78,24 @@ def compose(images: np.ndarray, splines: np.ndarray) -> np.ndarray:
     return out.reshape(n, height, width, channels)
 
 
-def negative_classes(classes: Sequence[str], images: int, most: int) -> list[tuple[str, ...]]:
-    """All sets of ``images`` classes, or ``most`` of them drawn evenly where there are more."""
-    names = sorted(classes)
-    if len(names) < images:
+def negative_classes(classes: int, images: int, most: int) -> list[tuple[int, ...]]:
+    """All sets of ``images`` classes, by index, or ``most`` of them drawn evenly where there are more."""
+    if classes < images:
         return []
-    if math.comb(len(names), images) <= most:
-        return list(itertools.combinations(names, images))
+    if math.comb(classes, images) <= most:
+        return list(itertools.combinations(range(classes), images))
     rng = np.random.default_rng(0)
     chosen: set[tuple[int, ...]] = set()
     while len(chosen) < most:
-        chosen.add(tuple(sorted(rng.choice(len(names), images, replace=False).tolist())))
-    return [tuple(names[i] for i in group) for group in sorted(chosen)]
+        chosen.add(tuple(sorted(rng.choice(classes, images, replace=False).tolist())))
+    return sorted(chosen)
 
 
 def plan(labels: np.ndarray, total: int, images: int = 2, most: int = 600) -> Composites:
     """About ``total`` composites, evenly over the negative classes."""
     members = {name: np.flatnonzero(labels == name) for name in np.unique(labels).tolist()}
-    groups = negative_classes(list(members), images, most)
+    names = list(members)
+    groups = [tuple(names[c] for c in group) for group in negative_classes(len(names), images, most)]
     each = math.ceil(total / max(1, len(groups)) / (2 * SPLINES_A_GROUP))
     chosen, splines = [np.empty((0, images), np.int64)], [np.empty((0, images - 1, 5), np.float32)]
     for group in groups:
@@ -122,3 +125,39 @@ def composite_features(paths: Sequence[Path], keys: Sequence[bytes], made: Compo
         return zip(batch, compose(parts, made.splines[batch]), strict=True)
 
     return fill(store_for(backbone), names, backbone, images, "negatives")[0]
+
+
+def latent_negatives(
+    kind: str, priors: ClassPriors, u: Tensor, y: Tensor, n: int, most: int, generator: torch.Generator
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Negatives in the latent space, n a call, from the priors of the source's u and y as they are now.
+
+    ``latent`` (|C_n|* = 0): u of a wide Gaussian around all classes, kept where it lies beyond the radius that holds
+    99.7 % of the samples of every class; one negative class. ``prior`` (USFDA-b): between samples of two class priors,
+    labelled by the pair.
+    """
+    if kind == "prior":
+        pairs = torch.tensor(negative_classes(len(priors.means), 2, most), device=u.device)
+
+        def between() -> tuple[Tensor, Tensor]:
+            which = torch.randint(len(pairs), (n,), generator=generator).to(u.device)
+            a, b = (priors.sample(pairs[which, i], generator) for i in (0, 1))
+            mix = 0.3 + 0.4 * torch.rand(n, 1, generator=generator).to(u)
+            return mix * a + (1 - mix) * b, which
+
+        return between
+
+    own = priors.squared_mahalanobis(u).gather(1, y[:, None])[:, 0]
+    radius = torch.stack([torch.quantile(own[y == c], 0.997) for c in range(len(priors.means))])
+    centre, spread = u.mean(0), 2 * u.std(0)
+
+    def outside() -> tuple[Tensor, Tensor]:
+        found = u[:0]
+        for _ in range(100):
+            z = centre + spread * torch.randn(n, u.shape[1], generator=generator).to(u)
+            found = torch.cat([found, z[(priors.squared_mahalanobis(z) > radius).all(1)]])[:n]
+            if len(found) == n:
+                return found, y.new_zeros(n)
+        raise RuntimeError("the class priors leave no room for latent negatives; use negatives prior")
+
+    return outside

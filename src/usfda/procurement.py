@@ -28,8 +28,8 @@ from .backbones import DEFAULT, Backbone, get_backbone
 from .data import Samples, check_source, read
 from .features import extract
 from .model import Model, versions
-from .negatives import composite_features, negative_classes, plan
-from .networks import LATENT, D, learnable, make_f, make_g
+from .negatives import composite_features, latent_negatives, negative_classes, plan
+from .networks import D, learnable, make_f, make_g
 from .priors import ClassPriors
 from .runtime import InputError, progress, runtime
 
@@ -95,6 +95,10 @@ def procure(
     kind: Negatives = negatives or ("composite" if samples.paths is not None else "prior")
     if kind not in get_args(Negatives):
         raise InputError(f"negatives are one of {', '.join(get_args(Negatives))}, not {kind!r}")
+    if kind != "composite" and settings.iterations <= settings.update_every:
+        raise InputError(f"negatives {kind} begin with the first priors: iterations must be more than update_every")
+    if kind == "composite" and samples.paths is None:
+        raise InputError("composites are made of images; for features use negatives latent or prior")
     started = time.perf_counter()
     m: Backbone | None = None
     keys: list[bytes] = []
@@ -104,10 +108,6 @@ def procure(
         samples, kept, keys = extract(samples, m, "source features")
         check_source(samples)
         paths = [paths[i] for i in kept]
-    elif kind == "composite":
-        raise InputError("composites are made of images; for features use negatives latent or prior")
-    if kind != "composite" and settings.iterations <= settings.update_every:
-        raise InputError(f"negatives {kind} begin with the first priors: iterations must be more than update_every")
     assert samples.labels is not None
     names, targets = np.unique(samples.labels, return_inverse=True)
     train, held_out = split(targets, settings.holdout)
@@ -129,7 +129,7 @@ def procure(
         X_n = composite_features(paths, keys, made, m)
         y_n, n_negative = made.y, len(made.classes)
     elif kind == "prior":
-        n_negative = len(negative_classes(names.tolist(), 2, settings.max_negative_classes))
+        n_negative = len(negative_classes(len(names), 2, settings.max_negative_classes))
     extracted = time.perf_counter()
     trained = train_source(samples.X, targets, train, X_n, y_n, (len(names), n_negative), kind, settings, seed)
     history = {name: [float(f"{value:.5g}") for value in values] for name, values in trained.history.items()}
@@ -248,9 +248,12 @@ def train_source(
     with progress(settings.iterations, "procurement", "iterations") as advance:
         for iteration in range(settings.iterations):
             if iteration and iteration % settings.update_every == 0:
-                priors = fit_priors(f, vectors, y_all, train, shape[0])
+                u = latent_of(f, vectors, train)
+                priors = ClassPriors(u, y_all[train], shape[0])
                 if kind != "composite":
-                    latent = latent_negatives(priors, f, vectors, y_all, train, shape, kind, settings, generator)
+                    latent = latent_negatives(
+                        kind, priors, u, y_all[train], settings.negative_batch, settings.max_negative_classes, generator
+                    )
             turns = ("L_CE", "L_v", "L_u", "L_p") if priors else ("L_CE", "L_v")
             name = turns[iteration % len(turns)]
             index = next_positive()
@@ -286,57 +289,3 @@ def latent_of(f: nn.Module, vectors: Callable[[np.ndarray], Tensor], index: np.n
     f.eval()
     with torch.no_grad():
         return torch.cat([f(vectors(index[i : i + 4096])) for i in range(0, len(index), 4096)])
-
-
-def fit_priors(
-    f: nn.Module, vectors: Callable[[np.ndarray], Tensor], y: Tensor, train: np.ndarray, classes: int
-) -> ClassPriors:
-    return ClassPriors(latent_of(f, vectors, train), y[train], classes)
-
-
-def latent_negatives(
-    priors: ClassPriors,
-    f: nn.Module,
-    vectors: Callable[[np.ndarray], Tensor],
-    y: Tensor,
-    train: np.ndarray,
-    shape: tuple[int, int],
-    kind: Negatives,
-    settings: ProcurementSettings,
-    generator: torch.Generator,
-) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Negatives in the latent space, a batch a call, from the priors as they are now.
-
-    ``latent`` (|C_n|* = 0): u of a wide Gaussian around all classes, kept where it lies beyond the radius that holds
-    99.7 % of the samples of every class; one negative class. ``prior`` (USFDA-b): between samples of two class priors,
-    labelled by the pair.
-    """
-    n = settings.negative_batch
-    if kind == "prior":
-        names = [str(c).zfill(9) for c in range(shape[0])]
-        pairs = negative_classes(names, 2, settings.max_negative_classes)
-        pair_table = torch.tensor([[int(a), int(b)] for a, b in pairs])
-
-        def between() -> tuple[Tensor, Tensor]:
-            which = torch.randint(len(pairs), (n,), generator=generator)
-            a, b = (priors.sample(pair_table[which, i].to(priors.means.device), generator) for i in (0, 1))
-            mix = 0.3 + 0.4 * torch.rand(n, 1, generator=generator).to(a)
-            return mix * a + (1 - mix) * b, which.to(a.device)
-
-        return between
-
-    u = latent_of(f, vectors, train)
-    own = priors.squared_mahalanobis(u).gather(1, y[train][:, None])[:, 0]
-    radius = torch.stack([torch.quantile(own[y[train] == c], 0.997) for c in range(shape[0])])
-    centre, spread = u.mean(0), 2 * u.std(0)
-
-    def outside() -> tuple[Tensor, Tensor]:
-        u_n = torch.empty(0, LATENT, device=u.device)
-        for _ in range(100):
-            z = centre + spread * torch.randn(n, LATENT, generator=generator).to(u)
-            u_n = torch.cat([u_n, z[(priors.squared_mahalanobis(z) > radius).all(1)]])[:n]
-            if len(u_n) == n:
-                return u_n, torch.zeros(n, dtype=torch.long, device=u.device)
-        raise RuntimeError("the class priors leave no room for latent negatives; use negatives prior")
-
-    return outside
