@@ -41,7 +41,7 @@ runtime = Runtime()
 
 
 @contextmanager
-def progress(total: int, text: str, unit: str = "") -> Iterator[Callable[[int], None]]:
+def progress(total: int, text: str, unit: str) -> Iterator[Callable[[int], None]]:
     """A bar on stderr; yields the function that moves it on by n."""
     columns = (
         TextColumn("{task.description}"),
@@ -54,7 +54,8 @@ def progress(total: int, text: str, unit: str = "") -> Iterator[Callable[[int], 
         task = bar.add_task(text, total=total, rate="")
 
         def advance(n: int) -> None:
-            speed = bar.tasks[0].speed
-            bar.update(task, advance=n, rate=f"{speed:.0f} {unit}/s" if speed and unit else "")
+            bar.update(task, advance=n)
+            state = bar.tasks[0]
+            bar.update(task, rate=f"{state.completed / max(state.elapsed or 0, 1e-3):.0f} {unit}/s")
 
         yield advance
