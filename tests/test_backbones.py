@@ -86,6 +86,14 @@ def test_preparation_scales_the_shorter_side_and_crops_the_centre(onnx_file: Pat
     assert m.prepare(tmp_path / "r.png")[1:-1, 1:-1].min() == 255
 
 
+@pytest.mark.parametrize("side", [225, 450, 900, 1000])
+def test_every_side_can_be_cropped_whole(tmp_path: Path, side: int) -> None:
+    Image.new("RGB", (side, side), "white").save(tmp_path / "w.png")
+    for size in (224, 299, 380):
+        m = Backbone("x", b"", RECORD | {"input_size": [3, size, size]})
+        assert m.prepare(tmp_path / "w.png").min() == 255
+
+
 def test_a_large_jpeg_gives_about_the_same_as_decoding_it_whole(tmp_path: Path) -> None:
     y, x = np.mgrid[:1600, :1200]
     waves = np.stack([np.sin(x / 90), np.cos(y / 70), np.sin((x + y) / 110)], 2)

@@ -1,6 +1,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -104,6 +105,29 @@ def test_predict_one_image_and_a_bad_one(run, photos: Path, tmp_path: Path) -> N
     (tmp_path / "before.csv").write_text("before")
     assert run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg", "-o", tmp_path / "before.csv")[0] == 2
     assert (tmp_path / "before.csv").read_text() == "before"
+
+
+def test_a_pipe_and_a_link_are_written_to_as_they_are(run, vendor: Path, features: Path, tmp_path: Path) -> None:
+    (tmp_path / "real.csv").touch()
+    (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
+    assert run("predict", vendor, features, "-o", tmp_path / "link.csv")[0] == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert len((tmp_path / "real.csv").read_text().splitlines()) == 31
+    os.mkfifo(tmp_path / "pipe.csv")
+    with subprocess.Popen(["cat", tmp_path / "pipe.csv"], stdout=subprocess.PIPE, text=True) as reader:
+        assert run("predict", vendor, features, "-o", tmp_path / "pipe.csv")[0] == 0
+        assert len(reader.stdout.read().splitlines()) == 31
+    assert not (tmp_path / "pipe.csv").is_file()
+
+
+def test_a_class_whose_images_are_all_bad_is_an_error(run, photos: Path, tmp_path: Path) -> None:
+    shutil.copytree(photos, tmp_path / "p")
+    (tmp_path / "p" / "broken").mkdir()
+    for i in range(3):
+        (tmp_path / "p" / "broken" / f"{i}.jpg").write_text("no image")
+    code, _, said = run("procure", tmp_path / "p", "-o", tmp_path / "m.usfda", *QUICK)
+    assert code == 2
+    assert "fewer than two usable images in class broken" in said
 
 
 def test_evaluate_with_rename(run, vendor: Path, features: Path, tmp_path: Path) -> None:

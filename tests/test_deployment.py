@@ -71,6 +71,14 @@ def test_only_f_t_learns_and_the_vendors_model_stays_as_it_is(vector_model) -> N
     assert card["learnable_parameters"] == sum(p.numel() for p in vector_model.f_s.parameters())
 
 
+def test_batchnorm_follows_the_target_unless_it_is_tiny(vector_model) -> None:
+    X, _ = blobs([0, 1, 7, 8], 40, shift=0.5, seed=1)
+    before = vector_model.f_s.state_dict()["3.running_mean"]
+    for n, moves in ((160, True), (5, False)):
+        adapted = adapt(vector_model, X[:n], settings=DeploymentSettings(steps=10))
+        assert torch.equal(adapted.f_t.state_dict()["3.running_mean"], before) != moves
+
+
 def test_it_rejects_what_is_new_and_keeps_what_is_known(vector_model) -> None:
     X, y = blobs([0, 1, 2, 7, 8, 9], 40, shift=0.3, seed=1)
     adapted = adapt(vector_model, X)

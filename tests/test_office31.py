@@ -17,7 +17,7 @@ from usfda.protocols import OFFICE31, office31
 from usfda.runtime import runtime
 
 ROOT = Path(os.environ.get("USFDA_OFFICE31", "office31-is-not-here"))
-pytestmark = pytest.mark.skipif(not ROOT.is_dir(), reason="USFDA_OFFICE31 is not set")
+pytestmark = pytest.mark.skipif(not (ROOT / "amazon").is_dir(), reason="USFDA_OFFICE31 is not set")
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import os
 import tempfile
 import warnings
 from dataclasses import dataclass
@@ -79,8 +78,8 @@ class Backbone:
         crop = float(self.record["crop_pct"])
         image = open_rgb(file, least=math.ceil(max(width, height) / crop))
         scale = crop * min(image.width / width, image.height / height)
-        left, upper = (image.width - width * scale) / 2, (image.height - height * scale) / 2
-        box = (left, upper, left + width * scale, upper + height * scale)
+        left, upper = max(0, (image.width - width * scale) / 2), max(0, (image.height - height * scale) / 2)
+        box = (left, upper, min(left + width * scale, image.width), min(upper + height * scale, image.height))
         how = Image.Resampling[str(self.record["interpolation"]).upper()]
         return np.asarray(image.resize((width, height), how, box=box))
 
@@ -113,22 +112,6 @@ def get_backbone(name: str = DEFAULT) -> Backbone:
     if kind == "timm" and rest:
         return _timm(rest)
     raise InputError(f"no backbone {name!r}; there are {DEFAULT}, pixels, onnx:FILE, timm:NAME and timm:NAME@FILE")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Written under a temporary name, then renamed: the file is whole or absent."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)
-        Path(temporary).replace(path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
 
 
 def check_record(record: Any, where: str) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import sys
-import tempfile
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +20,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from .runtime import InputError, console, runtime
+from .runtime import InputError, console, runtime, whole_file
 
 app = typer.Typer(
     help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
@@ -256,7 +255,10 @@ def inspect(
 def demo(
     folder: Annotated[Path, typer.Option("--out", help="Where images, models and the report go.")] = Path("demo-out"),
 ) -> None:
-    """The whole story on handwritten digits of two sources, with a report; about a minute, no download."""
+    """The whole story on handwritten digits of two sources, with a report; about a minute, no download.
+
+    Example: `usfda demo --out demo-out`
+    """
     try:
         from .digits import run
     except ImportError as error:
@@ -267,7 +269,10 @@ def demo(
 
 @cache_app.command("info")
 def cache_info(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """Place and size of the feature store."""
+    """Place and size of the feature store.
+
+    Example: `usfda cache info --json`
+    """
     from .features import store_info
 
     info = store_info()
@@ -281,7 +286,10 @@ def cache_info(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")]
 
 @cache_app.command("clear")
 def cache_clear() -> None:
-    """Remove all stored features; they are computed again when they are needed."""
+    """Remove all stored features; they are computed again when they are needed.
+
+    Example: `usfda cache clear`
+    """
     from .features import store_clear, store_info
 
     size = store_info()["bytes"]
@@ -357,10 +365,9 @@ def _check_output(*paths: Path | None) -> None:
 
 
 def _write_json(file: Path | None, content: Any) -> None:
-    from .backbones import write_whole
-
     if file is not None:
-        write_whole(file, json.dumps(content, indent=1, ensure_ascii=False).encode())
+        with whole_file(file) as out_file:
+            out_file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
 
 
 @contextmanager
@@ -369,16 +376,11 @@ def _writer(path: Path | None) -> Iterator[Any]:
         yield sys.stdout
         return
     _check_output(path)
-    path.absolute().parent.mkdir(parents=True, exist_ok=True)
-    # Another name until it is whole: a failed run leaves what was there. File names may be other than UTF-8.
-    handle, part = tempfile.mkstemp(dir=path.absolute().parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
-            yield file
-        Path(part).chmod(0o644)
-        Path(part).replace(path)
-    finally:
-        Path(part).unlink(missing_ok=True)
+    with whole_file(path) as raw:
+        file = io.TextIOWrapper(raw, "utf-8", "surrogateescape", "")  # file names may be other than UTF-8
+        yield file
+        file.flush()
+        file.detach()
 
 
 def _write_predictions(records: Iterable[Any], form: str, file: Any) -> None:

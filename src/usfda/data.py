@@ -141,7 +141,7 @@ def _labels(y: Any, where: str) -> np.ndarray:
 
 
 def _keep(found: Samples, classes: list[str], where: str) -> Samples:
-    have = set() if found.labels is None else set(found.labels.tolist())
+    have = set(found.empty) | (set() if found.labels is None else set(found.labels.tolist()))
     if missing := [name for name in classes if name not in have]:
         known = ", ".join(sorted(have)[:40]) or "none"
         raise InputError(f"{where} has no class {', '.join(missing)}; it has: {known}")

@@ -154,7 +154,7 @@ def fill(
         failed.update({keys[i] for i in batch} - {keys[i] for i, _ in made})
         return len(batch)
 
-    for _ in range(3):  # again, should another process have cleared the store in the meantime
+    for last in (False, False, False, True):  # again, should another process have cleared the store in the meantime
         rows, vectors = store.find(keys)
         first: dict[bytes, int] = {}
         for i in np.flatnonzero(rows < 0).tolist():
@@ -162,11 +162,19 @@ def fill(
         todo = [i for key, i in first.items() if key not in failed]
         if not todo:
             return Rows(vectors, rows[rows >= 0]), np.flatnonzero(rows >= 0)
+        if last:
+            break
         batches = [todo[i : i + BATCH] for i in range(0, len(todo), BATCH)]
         with progress(len(todo) if text else 0, text, "images") as advance, closing(_pool()) as pool:
-            for n in pool.map(work, batches):
+            for n in _map(pool, work, batches):
                 advance(n)
     raise RuntimeError(f"{store.folder}: features vanish from the store as fast as they are made")
+
+
+def _map(pool: ThreadPoolExecutor, function: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+    """In windows, because a pool makes an object for every item at once."""
+    for start in range(0, len(items), 4096):
+        yield from pool.map(function, items[start : start + 4096])
 
 
 class _pool(ThreadPoolExecutor):
@@ -200,7 +208,7 @@ def extract(samples: Samples, backbone: Backbone, text: str = "") -> tuple[Sampl
         return None
 
     with closing(_pool()) as pool:
-        hashed = list(pool.map(key, range(len(paths)), chunksize=64))
+        hashed = list(_map(pool, key, range(len(paths))))
     index = np.asarray([i for i, k in enumerate(hashed) if k is not None], dtype=np.int64)
     keys = [k for k in hashed if k is not None]
     store = store_for(backbone)
@@ -217,7 +225,8 @@ def extract(samples: Samples, backbone: Backbone, text: str = "") -> tuple[Sampl
     if len(kept) < len(paths):
         _warn_skipped(paths, np.setdiff1d(np.arange(len(paths)), kept), bad)
     labels = None if samples.labels is None else samples.labels[kept]
-    return Samples(X=X, labels=labels, backbone=backbone.sha256), kept, [keys[j] for j in sound]
+    lost = () if samples.labels is None else tuple(np.setdiff1d(samples.labels, samples.labels[kept]).tolist())
+    return Samples(X=X, labels=labels, backbone=backbone.sha256, empty=lost), kept, [keys[j] for j in sound]
 
 
 def _warn_skipped(paths: list[Path], skipped: np.ndarray, bad: dict[int, str]) -> None:

@@ -105,6 +105,8 @@ def one_shot(u: np.ndarray, labels: np.ndarray, draws: int = 20, seed: int = 0) 
     """One labelled sample a class is the centre, the rest go to the nearest; accuracy over several draws."""
     rng = np.random.default_rng(seed)
     names, y = np.unique(labels, return_inverse=True)
+    if len(y) == len(names):
+        raise InputError("one-shot: every class has a single sample, so that none is left to be recognised")
     results = []
     for _ in range(draws):
         centres = np.asarray([rng.choice(np.flatnonzero(y == c)) for c in range(len(names))])

@@ -6,7 +6,6 @@ and, once adapted, F_t) and ``backbone.onnx``. It holds no image and no sample's
 
 from __future__ import annotations
 
-import io
 import json
 import platform
 import zipfile
@@ -22,11 +21,11 @@ import safetensors.torch
 import torch
 from torch import nn
 
-from .backbones import Backbone, check_record, write_whole
+from .backbones import Backbone, check_record
 from .data import Samples, read
 from .features import extract
 from .networks import D, make_f
-from .runtime import InputError, progress
+from .runtime import InputError, progress, runtime, whole_file
 
 FORMAT = 1
 UNKNOWN = "unknown"
@@ -136,6 +135,7 @@ class Model:
 
     def decide(self, X: Any) -> Decision:
         """Decisions for vectors (n, d): argmax over K; any negative class is unknown; no threshold."""
+        torch.set_num_threads(runtime.threads)
         parts = [self._decide(torch.from_numpy(X[i : i + 4096])) for i in range(0, len(X), 4096)]
         return Decision(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
 
@@ -210,11 +210,9 @@ class Model:
         }
         if backbone and self.backbone is not None:
             members["backbone.onnx"] = self.backbone.onnx
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
+        with whole_file(Path(path)) as file, zipfile.ZipFile(file, "w", zipfile.ZIP_STORED) as archive:
             for name, content in members.items():
                 archive.writestr(zipfile.ZipInfo(name), content)
-        write_whole(Path(path), buffer.getvalue())
 
 
 def load(path: str | Path) -> Model:

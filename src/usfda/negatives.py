@@ -22,7 +22,7 @@ from torch import Tensor
 
 from .backbones import Backbone
 from .features import Rows, fill, store_for
-from .priors import ClassPriors
+from .priors import RIDGE, ClassPriors
 
 SPLINES_A_GROUP = 2  # each used both ways round: four composites of every group of images, as in the authors' port
 
@@ -132,9 +132,8 @@ def latent_negatives(
 ) -> Callable[[], tuple[Tensor, Tensor]]:
     """Negatives in the latent space, n a call, from the priors of the source's u and y as they are now.
 
-    ``latent`` (|C_n|* = 0): u of a wide Gaussian around all classes, kept where it lies beyond the radius that holds
-    99.7 % of the samples of every class; one negative class. ``prior`` (USFDA-b): between samples of two class priors,
-    labelled by the pair.
+    ``latent`` (|C_n|* = 0): just beyond the radius that holds 99.7 % of the samples of a class, and beyond that of all
+    other classes; one negative class. ``prior`` (USFDA-b): between samples of two class priors, labelled by the pair.
     """
     if kind == "prior":
         pairs = torch.tensor(negative_classes(len(priors.means), 2, most), device=u.device)
@@ -147,15 +146,29 @@ def latent_negatives(
 
         return between
 
-    own = priors.squared_mahalanobis(u).gather(1, y[:, None])[:, 0]
-    radius = torch.stack([torch.quantile(own[y == c], 0.997) for c in range(len(priors.means))])
-    centre, spread = u.mean(0), 2 * u.std(0)
+    # Distances in units of each coordinate's own spread: a full covariance, fitted to fewer samples than dimensions,
+    # would put every new sample of a class beyond the radius of those that it was fitted to.
+    means = priors.means
+    parts = [u[y == c] for c in range(len(means))]
+    scale = 1 / torch.stack([p.var(0, correction=min(1, len(p) - 1)) + RIDGE for p in parts])
+
+    def distance(z: Tensor) -> Tensor:
+        """Squared, to every class: Σ_j (z_j − μ_cj)² / σ²_cj, as matrix products."""
+        return z.square() @ scale.T - 2 * z @ (means * scale).T + (means.square() * scale).sum(1)
+
+    radius = torch.stack([torch.quantile(distance(p)[:, c], 0.997) for c, p in enumerate(parts)])
 
     def outside() -> tuple[Tensor, Tensor]:
+        """Samples moved straight away from their class, to between one and two radii."""
         found = u[:0]
         for _ in range(100):
-            z = centre + spread * torch.randn(n, u.shape[1], generator=generator).to(u)
-            found = torch.cat([found, z[(priors.squared_mahalanobis(z) > radius).all(1)]])[:n]
+            index = torch.randint(len(u), (n,), generator=generator).to(u.device)
+            c = y[index]
+            away = u[index] - means[c]
+            reach = radius[c] / (away.square() * scale[c]).sum(1).clamp(min=1e-12)
+            far = 1 + torch.rand(n, generator=generator).to(u)
+            z = means[c] + (far * reach.sqrt())[:, None] * away
+            found = torch.cat([found, z[(distance(z) > radius).all(1)]])[:n]
             if len(found) == n:
                 return found, y.new_zeros(n)
         raise RuntimeError("the class priors leave no room for latent negatives; use negatives prior")

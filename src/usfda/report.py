@@ -12,7 +12,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from PIL import Image
 
-from .backbones import write_whole
+from .runtime import whole_file
 
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 60rem; margin: 2rem auto; padding: 0 1rem; color: #1c2733; }
@@ -73,4 +73,5 @@ class Page:
     def write(self, file: Path) -> None:
         head = f'<meta charset="utf-8"><title>{self._title}</title><style>{STYLE}</style>'
         body = f"<h1>{self._title}</h1>{''.join(self._parts)}"
-        write_whole(file, f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'.encode())
+        with whole_file(file) as out:
+            out.write(f'<!doctype html><html lang="en"><head>{head}</head><body>{body}</body></html>'.encode())
