@@ -1,6 +1,7 @@
 """The six tasks of Office-31 through the commands, as a table in Markdown; runs that are finished are not repeated.
 
 python benchmarks/office31.py OFFICE31 -o runs/ [--gap open-partial] [--seeds 3] [--method paper] [--backbone NAME]
+        [--negatives composite]
 """
 
 import argparse
@@ -20,7 +21,7 @@ COLUMNS = ("t_avg", "t_unk", "h_score", "shared_accuracy", "closed_accuracy", "a
 
 def run_all(options: argparse.Namespace) -> dict[str, list[dict]]:
     source, target = (",".join(names) for names in office31(options.gap))
-    out = Path(options.output, options.backbone.rsplit("/", 1)[-1].replace(":", "-"), options.gap)
+    out = Path(options.output, options.backbone.rsplit("/", 1)[-1].replace(":", "-"), options.gap, options.negatives)
     out.mkdir(parents=True, exist_ok=True)
     usfda = [sys.executable, "-m", "usfda", "--quiet"]
     results: dict[str, list[dict]] = {}
@@ -28,7 +29,10 @@ def run_all(options: argparse.Namespace) -> dict[str, list[dict]]:
         vendor, client = out / f"{s}-{seed}.usfda", out / f"{s}-{t}-{options.method}-{seed}.usfda"
         places = {domain: str(Path(options.folder, domain)) for domain in (s, t)}
         commands = {
-            vendor: ["procure", places[s], "--classes", source, "--backbone", options.backbone, "-o", vendor],
+            vendor: [
+                *["procure", places[s], "--classes", source, "--backbone", options.backbone],
+                *["--negatives", options.negatives, "-o", vendor],
+            ],
             client: ["adapt", vendor, places[t], "--classes", target, "--method", options.method, "-o", client],
         }
         for file, command in commands.items():
@@ -58,6 +62,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--method", default="paper")
     parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--negatives", default="composite")
     options = parser.parse_args()
     results = run_all(options)
     print(f"| | task | {' | '.join(COLUMNS)} |\n|---|---|{'---|' * len(COLUMNS)}")
