@@ -102,7 +102,7 @@ def procure(
     _check_output(output)
     model = run(
         source,
-        classes=_names(classes),
+        classes=classes,
         backbone=backbone,
         negatives=negatives,  # type: ignore[arg-type]
         seed=seed,
@@ -143,7 +143,7 @@ def adapt(
     adapted = run(
         _load(model, backbone),
         target,
-        classes=_names(classes),
+        classes=classes,
         method=method,
         seed=seed,
         settings=_settings(DeploymentSettings, settings),
@@ -211,7 +211,7 @@ def evaluate(
     from .metrics import evaluate as run
 
     _check_output(json_file)
-    result = run(_load(model, backbone), labelled, classes=_names(classes), rename=_rename(rename))
+    result = run(_load(model, backbone), labelled, classes=classes, rename=_rename(rename))
     table = Table(box=None, show_header=False)
     texts = {
         "t_avg": "mean accuracy over shared classes and unknown",
@@ -299,12 +299,6 @@ def cache_clear() -> None:
 
 def _note(text: str) -> None:
     logging.getLogger("usfda").info(text)
-
-
-def _names(text: str | None) -> list[str] | None:
-    from .data import class_names
-
-    return class_names(text)
 
 
 def _load(path: Path, backbone: str | None) -> Any:

@@ -102,10 +102,8 @@ def check_source(samples: Samples) -> None:
         raise InputError(f"class name {wrong[0]!r} cannot be printed; rename it")
 
 
-def class_names(text: str | None) -> list[str] | None:
+def class_names(text: str) -> list[str]:
     """Names of ``a,b,c`` or of ``@FILE`` with one a line."""
-    if text is None:
-        return None
     if text.startswith("@"):
         file = Path(text[1:])
         if not file.is_file():

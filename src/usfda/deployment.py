@@ -15,6 +15,7 @@ import dataclasses
 import logging
 import math
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from .data import read
-from .model import Model, versions
-from .networks import learnable
+from .model import Model, rounded, versions
+from .networks import device, in_pieces, learnable
 from .procurement import batches
-from .runtime import InputError, progress, runtime
+from .runtime import InputError, progress
 
 log = logging.getLogger("usfda")
 
@@ -53,7 +54,7 @@ def adapt(
     model: Model,
     target: Any,
     *,
-    classes: list[str] | None = None,
+    classes: str | Sequence[str] | None = None,
     method: str = "paper",
     seed: int = 0,
     settings: DeploymentSettings | None = None,
@@ -85,7 +86,7 @@ def adapt(
         "seed": seed,
         "learnable_parameters": learnable(f_t),
         "seconds": {"features": extracted - started, "training": trained - extracted},
-        "history": {name: [float(f"{value:.5g}") for value in values] for name, values in history.items()},
+        "history": rounded(history),
         "versions": versions(),
     }
     return adapted
@@ -119,30 +120,19 @@ def train_target(
     f_s: nn.Module, d: nn.Module, X: Any, n_source: int, settings: DeploymentSettings, seed: int
 ) -> tuple[nn.Module, dict[str, list[float]], np.ndarray]:
     """F_t, the history of both losses, and the SSM of every sample (w before rescaling)."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_num_threads(runtime.threads)
-    f_s, d = copy.deepcopy(f_s).to(device).eval(), copy.deepcopy(d).to(device).eval()
+    place = device()
+    f_s, d = copy.deepcopy(f_s).to(place).eval(), copy.deepcopy(d).to(place).eval()
     f_t = copy.deepcopy(f_s)
 
     def vectors(index: np.ndarray) -> Tensor:
-        return torch.from_numpy(X[index]).to(device)
+        return torch.from_numpy(X[index]).to(place)
 
     index = np.arange(len(X))
-    with torch.no_grad():
-        y_max = torch.cat(
-            [
-                d(f_s(vectors(part))).softmax(1)[:, :n_source].amax(1)
-                for part in np.array_split(index, len(X) // 4096 + 1)
-            ]
-        )
+    y_max = in_pieces(lambda v: d(f_s(v)).softmax(1)[:, :n_source].amax(1), vectors, index)
     ssm = y_max.exp()
     w, w_ = rescale(ssm), rescale((1 - y_max).exp())
     if few := len(X) < FEW:
-        log.warning(
-            "only %d target samples: too few to measure their domain by (%d would do)",
-            len(X),
-            FEW,
-        )
+        log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(X), FEW)
     optimiser = torch.optim.Adam(f_t.parameters(), lr=settings.lr, fused=True)
     next_batch = batches(index, settings.batch, np.random.default_rng(seed))
     history: dict[str, list[float]] = {"L_d1": [], "L_d2": []}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +24,7 @@ def evaluate(
     labelled: Any,
     y: Any = None,
     *,
-    classes: list[str] | None = None,
+    classes: str | Sequence[str] | None = None,
     rename: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """All metrics of a model, adapted or not; a class that the model does not have counts as unknown.

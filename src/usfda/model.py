@@ -24,7 +24,7 @@ from torch import nn
 from .backbones import Backbone, check_record
 from .data import Samples, read
 from .features import extract
-from .networks import D, make_f
+from .networks import D, in_pieces, make_f
 from .runtime import InputError, progress, runtime, whole_file
 
 FORMAT = 1
@@ -129,9 +129,8 @@ class Model:
     def transform(self, source: Any) -> np.ndarray:
         """u = F_t∘M(x) (F_s before adaptation), (n, 256)."""
         X = self._all(source)
-        f = self.f_t or self.f_s
-        with torch.no_grad():
-            return np.concatenate([f(torch.from_numpy(X[i : i + 4096])).numpy() for i in range(0, len(X), 4096)])
+        u = in_pieces(self.f_t or self.f_s, lambda index: torch.from_numpy(X[index]), np.arange(len(X)))
+        return np.asarray(u)
 
     def decide(self, X: Any) -> Decision:
         """Decisions for vectors (n, d): argmax over K; any negative class is unknown; no threshold."""
@@ -272,3 +271,8 @@ def contents(path: str | Path) -> dict[str, int]:
 def versions() -> dict[str, str]:
     names = ("usfda", "torch", "onnxruntime", "numpy", "pillow")
     return {"python": platform.python_version()} | {name: version(name) for name in names}
+
+
+def rounded(history: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Losses as the card keeps them: five digits say enough."""
+    return {name: [float(f"{value:.5g}") for value in values] for name, values in history.items()}

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+
+from .runtime import runtime
 
 LATENT = 256  # dimensions of u = F(v)
 
@@ -43,3 +48,15 @@ class D(nn.Module):
 def learnable(*modules: nn.Module) -> int:
     """Number of learnable parameters."""
     return sum(p.numel() for module in modules for p in module.parameters())
+
+
+def device() -> torch.device:
+    """Where to compute: the GPU of a GPU build, else the CPU with as many threads as were asked for."""
+    torch.set_num_threads(runtime.threads)
+    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def in_pieces(network: Callable[[Tensor], Tensor], vectors: Callable[[Any], Tensor], index: Any) -> Tensor:
+    """network(vectors(index)) without gradients, 4,096 rows at a time: memory does not depend on their number."""
+    with torch.no_grad():
+        return torch.cat([network(vectors(index[i : i + 4096])) for i in range(0, len(index), 4096)])

@@ -25,16 +25,11 @@ class ClassPriors:
         self._whiten = torch.linalg.solve_triangular(self._root, eye.expand_as(self._root), upper=False)
         self._log_det = 2 * self._root.diagonal(dim1=1, dim2=2).log().sum(1)
 
-    def squared_mahalanobis(self, u: Tensor) -> Tensor:
-        """(n, classes)."""
-        z = torch.einsum("cij,ncj->nci", self._whiten, u[:, None] - self.means[None])
-        distance: Tensor = z.square().sum(2)
-        return distance
-
     def log_density(self, u: Tensor) -> Tensor:
         """log N(u | μ_c, Σ_c), (n, classes)."""
+        z = torch.einsum("cij,ncj->nci", self._whiten, u[:, None] - self.means[None])
         constant = u.shape[1] * math.log(2 * math.pi)
-        density: Tensor = -0.5 * (self.squared_mahalanobis(u) + self._log_det + constant)
+        density: Tensor = -0.5 * (z.square().sum(2) + self._log_det + constant)
         return density
 
     def sample(self, y: Tensor, generator: torch.Generator) -> Tensor:

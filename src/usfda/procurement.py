@@ -15,7 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -27,11 +27,11 @@ from torch.nn import functional
 from .backbones import DEFAULT, Backbone, get_backbone
 from .data import Samples, check_source, read
 from .features import extract
-from .model import Model, versions
+from .model import Model, rounded, versions
 from .negatives import composite_features, latent_negatives, negative_classes, plan
-from .networks import D, learnable, make_f, make_g
+from .networks import D, device, in_pieces, learnable, make_f, make_g
 from .priors import ClassPriors
-from .runtime import InputError, progress, runtime
+from .runtime import InputError, progress
 
 Negatives = Literal["composite", "latent", "prior"]
 
@@ -66,7 +66,6 @@ class Trained:
     f: nn.Module
     d: D
     g: nn.Module
-    priors: ClassPriors | None
     history: dict[str, list[float]]
 
 
@@ -74,7 +73,7 @@ def procure(
     source: Any,
     y: Any = None,
     *,
-    classes: list[str] | None = None,
+    classes: str | Sequence[str] | None = None,
     backbone: str | Backbone = DEFAULT,
     negatives: Negatives | None = None,
     seed: int = 0,
@@ -132,7 +131,6 @@ def procure(
         n_negative = len(negative_classes(len(names), 2, settings.max_negative_classes))
     extracted = time.perf_counter()
     trained = train_source(samples.X, targets, train, X_n, y_n, (len(names), n_negative), kind, settings, seed)
-    history = {name: [float(f"{value:.5g}") for value in values] for name, values in trained.history.items()}
     counts = np.bincount(targets)
     card = {
         "classes": {str(name): int(n) for name, n in zip(names, counts, strict=True)},
@@ -141,7 +139,7 @@ def procure(
         "seed": seed,
         "learnable_parameters": learnable(trained.f, trained.d, trained.g),
         "seconds": {"features": extracted - started, "training": time.perf_counter() - extracted},
-        "history": history,
+        "history": rounded(trained.history),
         "versions": versions(),
     }
     whole: dict[str, Any] = {"procurement": card, "deployment": None}
@@ -207,15 +205,13 @@ def train_source(
     kind: Negatives,
     settings: ProcurementSettings,
     seed: int,
-    watch: Callable[[int, nn.Module, D], None] | None = None,
 ) -> Trained:
-    """F_s, D, G from vectors; ``shape`` is (|C_s|, |C_n|); ``watch`` is shown F_s and D after every iteration."""
-    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    torch.set_num_threads(runtime.threads)
+    """F_s, D, G from vectors; ``shape`` is (|C_s|, |C_n|)."""
+    place = device()
     rng = np.random.default_rng(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        f, g, d = make_f(X.shape[1]).to(device), make_g(X.shape[1]).to(device), D(*shape).to(device)
+        f, g, d = make_f(X.shape[1]).to(place), make_g(X.shape[1]).to(place), D(*shape).to(place)
     generator = torch.Generator().manual_seed(seed)
     optimisers = {
         name: torch.optim.Adam([p for m in modules for p in m.parameters()], lr=settings.lr, fused=True)
@@ -223,20 +219,20 @@ def train_source(
     }
     next_positive = batches(train, settings.batch, rng)
     next_negative = batches(np.arange(0 if y_n is None else len(y_n)), settings.negative_batch, rng)
-    y_all = torch.from_numpy(y.astype(np.int64)).to(device)
+    y_all = torch.from_numpy(y.astype(np.int64)).to(place)
     priors: ClassPriors | None = None
     latent: Callable[[], tuple[Tensor, Tensor]] | None = None
     history: dict[str, list[float]] = {name: [] for name in optimisers}
 
     def vectors(index: np.ndarray, source: Any = X) -> Tensor:
-        return torch.from_numpy(source[index]).to(device)
+        return torch.from_numpy(source[index]).to(place)
 
     def l_ce(index: np.ndarray) -> Tensor:
         y_s = y_all[index]
         if X_n is not None and y_n is not None:
             chosen = next_negative()
             u = f(torch.cat([vectors(index), vectors(chosen, X_n)]))
-            u_s, u_n, c_n = u[: len(index)], u[len(index) :], torch.from_numpy(y_n[chosen]).to(device)
+            u_s, u_n, c_n = u[: len(index)], u[len(index) :], torch.from_numpy(y_n[chosen]).to(place)
         else:
             u_s = f(vectors(index))
             u_n, c_n = latent() if latent else (u_s[:0], y_s[:0])
@@ -248,7 +244,7 @@ def train_source(
     with progress(settings.iterations, "procurement", "iterations") as advance:
         for iteration in range(settings.iterations):
             if iteration and iteration % settings.update_every == 0:
-                u = latent_of(f, vectors, train)
+                u = in_pieces(f.eval(), vectors, train)
                 priors = ClassPriors(u, y_all[train], shape[0])
                 if kind != "composite":
                     latent = latent_negatives(
@@ -265,7 +261,7 @@ def train_source(
                 loss = (v - g(f(v))).abs().mean()
             elif name == "L_u":
                 assert priors is not None
-                c = torch.randint(shape[0], (len(index),), generator=generator).to(device)
+                c = torch.randint(shape[0], (len(index),), generator=generator).to(place)
                 u_r = priors.sample(c, generator)
                 loss = (u_r - f(g(u_r))).abs().mean()
             else:
@@ -277,15 +273,5 @@ def train_source(
             history[name].append(loss.item())
             if not np.isfinite(history[name][-1]):
                 raise RuntimeError(f"procurement diverged: {name} is not finite at iteration {iteration}")
-            f.eval()
-            if watch:
-                watch(iteration + 1, f, d)
             advance(1)
-    return Trained(f.eval(), d.eval(), g.eval(), priors, history)
-
-
-def latent_of(f: nn.Module, vectors: Callable[[np.ndarray], Tensor], index: np.ndarray) -> Tensor:
-    """u of many samples, in eval mode and in pieces."""
-    f.eval()
-    with torch.no_grad():
-        return torch.cat([f(vectors(index[i : i + 4096])) for i in range(0, len(index), 4096)])
+    return Trained(f.eval(), d.eval(), g.eval(), history)
