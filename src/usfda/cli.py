@@ -49,6 +49,7 @@ BackboneFile = Annotated[
 WithoutBackbone = Annotated[bool, typer.Option("--without-backbone", help="Leave the backbone out, keep its sha256.")]
 ModelIn = Annotated[Path, typer.Argument(metavar="MODEL", help="A .usfda file.", show_default=False)]
 ModelOut = Annotated[Path, typer.Option("-o", "--output", help="The .usfda file to write.", show_default=False)]
+STRICT = "From 0 (never *unknown*) to 1 (readily); 0.5 is the method's own decision."
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
 
 
@@ -125,17 +126,26 @@ def adapt(
     target: Annotated[str, typer.Argument(help="Any folder or list of images, or features (.npz); no label is used.")],
     output: ModelOut,
     classes: Classes = None,
-    method: Annotated[str, typer.Option(help="`paper`: the paper's deployment, to the letter.")] = "paper",
+    method: Annotated[
+        str, typer.Option(help="`usfda`: a mixture of known classes and unknown clusters; `paper`: to the letter.")
+    ] = "usfda",
+    strictness: Annotated[float, typer.Option(min=0, max=1, help=STRICT)] = 0.5,
     seed: Seed = 0,
-    settings: Set = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", help="A setting of method `paper`, as KEY=VALUE; may be repeated.")
+    ] = None,
     json_file: JsonOut = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
 ) -> None:
     """The client's stage: adapt MODEL to the unlabelled TARGET.
 
+    Says how much looks unknown, whether the result looks better than the source model, which classes seem absent, and
+    which samples are typical of each cluster of unknown ones.
+
     Example: `usfda adapt vendor.usfda new-photos/ -o client.usfda`
     """
+    from .checks import describe
     from .deployment import DeploymentSettings
     from .deployment import adapt as run
 
@@ -145,13 +155,18 @@ def adapt(
         target,
         classes=classes,
         method=method,
+        strictness=strictness,
         seed=seed,
-        settings=_settings(DeploymentSettings, settings),
+        settings=_settings(DeploymentSettings, settings) if settings else None,
     )
     adapted.save(output, backbone=not without_backbone)
     card = adapted.card["deployment"]
     _note(f"{output}: adapted to {card['samples']} samples, {card['unknown_share']:.1f} % of them called unknown")
-    _write_json(json_file, card)
+    for line in describe(card):
+        _note(f"  {line}")
+    for cluster, names in adapted.examples.items():
+        _note(f"  cluster {cluster}: {', '.join(Path(name).name for name in names)}")
+    _write_json(json_file, card | {"examples": adapted.examples})
 
 
 @app.command(no_args_is_help=True)
@@ -160,9 +175,13 @@ def predict(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Images, folders, lists, features (.npz).")],
     form: Annotated[str | None, typer.Option("--format", help="`table`, `csv` or `jsonl`.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", help="A .csv, .jsonl or .txt (table) file.")] = None,
+    strictness: Annotated[
+        float | None, typer.Option(min=0, max=1, help=STRICT + " Default: as the model was adapted.")
+    ] = None,
     backbone: BackboneFile = None,
 ) -> None:
-    """A label or *unknown* for every image, its score (1: known, 0: unknown), its SSM and the three best classes.
+    """A label or *unknown* for every image, its score (1: known, 0: unknown), its SSM, the three best classes, and the
+    cluster of an unknown one.
 
     Example: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
     """
@@ -181,7 +200,7 @@ def predict(
 
     def records() -> Iterable[Prediction]:
         for samples in wanted:
-            for record in ready.predictions(samples):
+            for record in ready.predictions(samples, strictness):
                 counts[record.label] += 1
                 yield record
 
@@ -380,20 +399,23 @@ def _writer(path: Path | None) -> Iterator[Any]:
 def _write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
     if form == "csv":
         writer = csv.writer(file)
-        writer.writerow(["path", "label", "score", "ssm", *(f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share"))])
+        columns = [f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share")]
+        writer.writerow(["path", "label", "cluster", "score", "ssm", *columns])
     for record in records:
         if form == "jsonl":
             file.write(json.dumps(dataclasses.asdict(record), ensure_ascii=False) + "\n")
         elif form == "csv":
-            writer.writerow(
-                [record.path, record.label, record.score, record.ssm, *(x for pair in record.top for x in pair)]
-            )
+            pairs = (x for pair in record.top for x in pair)
+            writer.writerow([record.path, record.label, record.cluster, record.score, record.ssm, *pairs])
         else:
             best = ", ".join(f"{name} {share:.2f}" for name, share in record.top)
-            file.write(f"{record.label:<20} score {record.score:.2f}  ssm {record.ssm:.2f}  {record.path}  ({best})\n")
+            label = f"{record.label} (cluster {record.cluster})" if record.cluster else record.label
+            file.write(f"{label:<20} score {record.score:.2f}  ssm {record.ssm:.2f}  {record.path}  ({best})\n")
 
 
 def _describe(model: Any) -> Iterable[tuple[str, str]]:
+    from .checks import describe
+
     card, deployed = model.card["procurement"], model.card["deployment"]
     known = model.card.get("backbone")
     names = ", ".join(f"{name} ({n})" for name, n in card["classes"].items())
@@ -411,10 +433,10 @@ def _describe(model: Any) -> Iterable[tuple[str, str]]:
     yield "versions", _pairs(card["versions"])
     if deployed:
         yield "adapted on", f"{deployed['samples']} samples, {deployed['unknown_share']} % of them called unknown"
-        yield (
-            "adapted with",
-            f"method {deployed['method']}, " + _pairs(deployed["settings"] | {"seed": deployed["seed"]}),
-        )
+        with_what = {"method": deployed["method"], "strictness": deployed["strictness"], "seed": deployed["seed"]}
+        yield "adapted with", _pairs(with_what | deployed["settings"])
+        for line in describe(deployed):
+            yield "", line
 
 
 def _pairs(values: dict[str, Any]) -> str:

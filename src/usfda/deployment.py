@@ -1,6 +1,7 @@
-"""Deployment, the client's stage: F_t starts from F_s and learns from unlabelled samples; M, F_s and D are frozen.
+"""Deployment, the client's stage: a model for the target's domain, from unlabelled samples; M, F_s and D are frozen.
 
-Method ``paper``. Weights come from the frozen source path ŷ = σ(D∘F_s∘M(x)), rescaled to [0, 1] over the target set:
+Method ``usfda``, the default, is in mixture.py. Method ``paper``: F_t starts from F_s and learns, with weights that
+come from the frozen source path ŷ = σ(D∘F_s∘M(x)), rescaled to [0, 1] over the target set:
 
     w = exp(max_{i≤|C_s|} ŷ_i)      w' = exp(1 − max_{i≤|C_s|} ŷ_i)
     L_d1 = w·(−log Σ_{k≤|C_s|} ẑ_k) + w'·(−log Σ_{k>|C_s|} ẑ_k)      ẑ = σ(D∘F_t∘M(x))
@@ -23,22 +24,26 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .checks import check
 from .data import read
-from .model import Model, rounded, versions
+from .geometry import domain_mean
+from .mixture import MOST, fit_mixture
+from .model import STRICTNESS, Model, check_strictness, rounded, versions
 from .networks import device, in_pieces, learnable
 from .procurement import batches
-from .runtime import InputError, progress
+from .runtime import InputError, progress, runtime
 
 log = logging.getLogger("usfda")
 
-METHODS = ("paper",)
+METHODS = ("usfda", "paper")
 FEW = 16  # fewer samples say too little about their domain: w is not rescaled over them, BatchNorm not fitted to them
+EXAMPLES = 5  # names of a cluster's most typical samples
 HUGE = 1e4  # stands for infinity in a loss, and keeps its gradient finite
 
 
 @dataclass(frozen=True)
 class DeploymentSettings:
-    """Defaults of the client's stage; the reasons are in docs/method.md."""
+    """Defaults of method ``paper``; the reasons are in docs/method.md."""
 
     steps: int = 200
     batch: int = 64
@@ -55,41 +60,87 @@ def adapt(
     target: Any,
     *,
     classes: str | Sequence[str] | None = None,
-    method: str = "paper",
+    method: str = "usfda",
+    strictness: float = STRICTNESS,
     seed: int = 0,
     settings: DeploymentSettings | None = None,
 ) -> Model:
     """The client's stage: a model for the target's domain, from the vendor's model and unlabelled target samples.
 
     ``target`` is a folder or a list of images, a ``.npz`` or an array of features; labels that it may have are never
-    looked at, except by ``classes``, which selects files by their folder's name. The model that comes in is left as it
-    is; one that was adapted before starts from the vendor's part again.
+    looked at, except by ``classes``, which selects files by their folder's name. ``strictness`` moves the decision from
+    0 (never unknown) to 1 (readily); ½ is the method's own. ``settings`` are those of method ``paper``; ``usfda`` has
+    none. The model that comes in is left as it is; one that was adapted before starts from the vendor's part again.
 
     >>> adapted = adapt(model, "new-photos/")            # doctest: +SKIP
     """
     if method not in METHODS:
         raise InputError(f"no method {method!r}; there is {', '.join(METHODS)}")
-    settings = settings or DeploymentSettings()
+    if settings is not None and method != "paper":
+        raise InputError(f"method {method} has no settings; those that were given are of method paper")
+    check_strictness(strictness)
     started = time.perf_counter()
-    samples = model.vectors(read(target, classes=classes), "target features")
+    names, X = model.named_vectors(read(target, classes=classes), "target features")
+    if len(names) == 0:
+        raise InputError("none of the target's images can be read")
+    if len(X) < FEW:
+        log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(X), FEW)
     extracted = time.perf_counter()
-    f_t, history, ssm = train_target(model.f_s, model.d, samples.X, len(model.classes_), settings, seed)
-    trained = time.perf_counter()
-    adapted = Model(model.classes_, model.f_s, model.d, model.backbone, {**model.card}, f_t)
-    decided = adapted.decide(samples.X)
-    adapted.card["deployment"] = {
-        "method": method,
-        "samples": len(samples),
-        "unknown_share": round(100 * float(np.mean(~decided.known)), 2),
-        "ssm": {"mean": float(ssm.mean()), "histogram": np.histogram(ssm, 20, (1, np.e))[0].tolist()},
-        "settings": dataclasses.asdict(settings),
+    source = Model(model.classes_, model.f_s, model.d, model.geometry, model.backbone, {**model.card})
+    card: dict[str, Any] = {"method": method, "strictness": strictness, "samples": len(X)}
+    source.card["deployment"] = None
+    if method == "paper":
+        adapted, learned = _paper(source, X, settings or DeploymentSettings(), seed)
+    else:
+        adapted, learned = _usfda(source, names, X, seed)
+    card |= learned
+    card |= {
         "seed": seed,
-        "learnable_parameters": learnable(f_t),
-        "seconds": {"features": extracted - started, "training": trained - extracted},
-        "history": rounded(history),
+        "seconds": {"features": extracted - started, "training": time.perf_counter() - extracted},
         "versions": versions(),
     }
+    adapted.card["deployment"] = card
+    decided = adapted.decide(X)
+    card["unknown_share"] = round(100 * float(np.mean(~decided.known)), 2)
+    card["ssm"] = {
+        "mean": float(decided.ssm.mean()),
+        "histogram": np.histogram(decided.ssm, 20, (1, np.e))[0].tolist(),
+    }
     return adapted
+
+
+def _paper(model: Model, X: Any, settings: DeploymentSettings, seed: int) -> tuple[Model, dict[str, Any]]:
+    f_t, history = train_target(model.f_s, model.d, X, len(model.classes_), settings, seed)
+    model.f_t = f_t
+    return model, {
+        "settings": dataclasses.asdict(settings),
+        "learnable_parameters": learnable(f_t),
+        "history": rounded(history),
+    }
+
+
+def _usfda(model: Model, names: list[str], X: Any, seed: int) -> tuple[Model, dict[str, Any]]:
+    torch.set_num_threads(runtime.threads)
+    rng = np.random.default_rng(seed)
+    some = np.arange(len(X)) if len(X) <= MOST else np.sort(rng.choice(len(X), MOST, replace=False))
+    mean = domain_mean(X)
+    V = torch.from_numpy(np.asarray(X[some]))
+    mixture, groups, graph = fit_mixture(model.geometry, model.geometry.z(V, mean).numpy(), mean, seed)
+    before = model.labels_of(model.decide(X[some]))
+    model.mixture = mixture
+    p = mixture(V).numpy()
+    decided = model.decide(X[some])
+    found = check(graph, before, model.labels_of(decided), p, model.classes_, groups.evidence)
+    if found["verdict"] == "worse":
+        model.mixture = None
+    else:
+        clusters, sizes = np.unique(decided.cluster[decided.cluster > 0], return_counts=True)
+        for cluster in clusters.tolist():
+            nearest = np.argsort(-np.where(decided.cluster == cluster, p[:, len(model.classes_) + cluster - 1], -1))
+            model.examples[cluster] = [names[some[i]] for i in nearest[:EXAMPLES]]
+        found["clusters"] = {str(c): int(n) for c, n in zip(clusters, sizes, strict=True)}
+    parameters = mixture.centres.numel() + mixture.bias.numel()
+    return model, {"settings": {}, "learnable_parameters": parameters, "check": found}
 
 
 def rescale(w: Tensor) -> Tensor:
@@ -118,8 +169,8 @@ def l_d2(z: Tensor, w: Tensor, w_: Tensor, n_source: int) -> Tensor:
 
 def train_target(
     f_s: nn.Module, d: nn.Module, X: Any, n_source: int, settings: DeploymentSettings, seed: int
-) -> tuple[nn.Module, dict[str, list[float]], np.ndarray]:
-    """F_t, the history of both losses, and the SSM of every sample (w before rescaling)."""
+) -> tuple[nn.Module, dict[str, list[float]]]:
+    """F_t and the history of both losses."""
     place = device()
     f_s, d = copy.deepcopy(f_s).to(place).eval(), copy.deepcopy(d).to(place).eval()
     f_t = copy.deepcopy(f_s)
@@ -129,14 +180,11 @@ def train_target(
 
     index = np.arange(len(X))
     y_max = in_pieces(lambda v: d(f_s(v)).softmax(1)[:, :n_source].amax(1), vectors, index)
-    ssm = y_max.exp()
-    w, w_ = rescale(ssm), rescale((1 - y_max).exp())
-    if few := len(X) < FEW:
-        log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(X), FEW)
+    w, w_ = rescale(y_max.exp()), rescale((1 - y_max).exp())
     optimiser = torch.optim.Adam(f_t.parameters(), lr=settings.lr, fused=True)
     next_batch = batches(index, settings.batch, np.random.default_rng(seed))
     history: dict[str, list[float]] = {"L_d1": [], "L_d2": []}
-    f_t.train(not few)
+    f_t.train(len(X) >= FEW)
     with progress(settings.steps, "deployment", "steps") as advance:
         for step in range(settings.steps):
             batch = next_batch()
@@ -150,4 +198,4 @@ def train_target(
             if not np.isfinite(history["L_d1"][-1] + history["L_d2"][-1]):
                 raise RuntimeError(f"deployment diverged: the loss is not finite at step {step}")
             advance(1)
-    return f_t.cpu().eval(), history, ssm.cpu().numpy()
+    return f_t.cpu().eval(), history

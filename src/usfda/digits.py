@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.table import Table
 from sklearn.datasets import load_digits
 
+from .checks import describe
 from .data import read
 from .deployment import adapt
 from .metrics import evaluate
@@ -72,7 +73,8 @@ def run(folder: Path, out: Console) -> dict[str, dict[str, Any]]:
     out.print(f"$ usfda adapt {vendor} {uci} --classes {target} -o {client}", style="dim")
     adapted = adapt(procured, uci, classes=TARGET)
     adapted.save(client)
-    out.print(f"  {adapted.card['deployment']['samples']} unlabelled images")
+    for line in [f"{adapted.card['deployment']['samples']} unlabelled images", *describe(adapted.card["deployment"])]:
+        out.print(f"  {line}")
     out.print(f"$ usfda evaluate {client} {uci} --classes {target}", style="dim")
     results = {
         "source model": evaluate(procured, uci, classes=TARGET),
@@ -97,6 +99,8 @@ def _report(file: Path, adapted: Model, mnist: Path, uci: Path, results: dict[st
     rows = [[name, *(f"{result[key]:.1f}" for key in METRICS)] for name, result in results.items()]
     page.table(["", *METRICS.values()], rows, "In percent. Labels serve to score and to caption, never to adapt.")
 
+    page.list("What the client was told, without a label", describe(adapted.card["deployment"]))
+
     source = read(mnist, classes=SOURCE, labelled=True)
     backbone = adapted.backbone
     assert backbone is not None
@@ -114,6 +118,10 @@ def _report(file: Path, adapted: Model, mnist: Path, uci: Path, results: dict[st
     assert target.paths is not None
     assert target.labels is not None
     private = ~np.isin(target.labels, SOURCE)
+    examples = [(f"cluster {cluster}", name) for cluster, names in adapted.examples.items() for name in names[:3]]
+    if examples:
+        pictures = np.stack([backbone.prepare(Path(name)) for _, name in examples])
+        page.images("Clusters of unknown digits, for a person to name", pictures, [title for title, _ in examples])
     for title, rows_of in (
         ("Called unknown", np.flatnonzero(labels == UNKNOWN)),
         ("Labelled", np.flatnonzero(labels != UNKNOWN)),
@@ -129,6 +137,6 @@ def _report(file: Path, adapted: Model, mnist: Path, uci: Path, results: dict[st
     page.histogram(
         "Known-score after adaptation",
         {"shared digits": decided.score[~private], "private digits": decided.score[private]},
-        "share of the probability that lies on source classes",
+        "probability of being one of the source's classes",
     )
     page.write(file)

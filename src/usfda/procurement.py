@@ -27,6 +27,7 @@ from torch.nn import functional
 from .backbones import DEFAULT, Backbone, get_backbone
 from .data import Samples, check_source, read
 from .features import extract
+from .geometry import fit_geometry
 from .model import Model, rounded, versions
 from .negatives import composite_features, latent_negatives, negative_classes, plan
 from .networks import D, device, in_pieces, learnable, make_f, make_g
@@ -131,6 +132,7 @@ def procure(
         n_negative = len(negative_classes(len(names), 2, settings.max_negative_classes))
     extracted = time.perf_counter()
     trained = train_source(samples.X, targets, train, X_n, y_n, (len(names), n_negative), kind, settings, seed)
+    geometry = fit_geometry(samples.X, targets, len(names))
     counts = np.bincount(targets)
     card = {
         "classes": {str(name): int(n) for name, n in zip(names, counts, strict=True)},
@@ -145,7 +147,7 @@ def procure(
     whole: dict[str, Any] = {"procurement": card, "deployment": None}
     if m is None and samples.backbone:  # features that say where they come from
         whole["backbone"] = {"name": "features", "sha256": samples.backbone, "record": None}
-    model = Model(names.tolist(), trained.f, trained.d, m, whole)
+    model = Model(names.tolist(), trained.f, trained.d, geometry, m, whole)
     card["validation"] = _validate(model, samples, targets, held_out)
     return model
 

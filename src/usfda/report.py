@@ -39,6 +39,10 @@ class Page:
     def text(self, text: str) -> None:
         self._parts.append(f"<p>{escape(text)}</p>")
 
+    def list(self, title: str, lines: Sequence[str]) -> None:
+        items = "".join(f"<li>{escape(line)}</li>" for line in lines)
+        self._parts.append(f"<h2>{escape(title)}</h2><ul>{items}</ul>")
+
     def table(self, header: Sequence[str], rows: Sequence[Sequence[str]], caption: str) -> None:
         def line(cells: Sequence[str], tag: str) -> str:
             return "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in cells) + "</tr>"
