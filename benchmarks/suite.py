@@ -170,14 +170,6 @@ def ablations() -> dict[str, dict[str, Any]]:
         finally:
             mixture.EVIDENCE = before
 
-    def otsu(scores: np.ndarray, cohesion: float) -> mixture.Groups:
-        v = np.sort(scores.max(1))
-        k = np.arange(1, len(v))
-        low = np.cumsum(v)[:-1]
-        between = k * (len(v) - k) * (low / k - (v.sum() - low) / (len(v) - k)) ** 2
-        i = int(between.argmax())
-        return mixture.Groups((scores.max(1) >= (v[i] + v[i + 1]) / 2).astype(float), 1.0)
-
     def one_cluster(v: Any, scores: Any, known: Any, prototypes: Any, seed: int) -> Any:
         before, mixture.CLUSTERS = mixture.CLUSTERS, 1
         try:
@@ -197,7 +189,8 @@ def ablations() -> dict[str, dict[str, Any]]:
         "without whitening": {"geometry.Geometry.z": identity_covariance},
         "without neighbours": {"mixture.neighbours": alone},
         "without q": {"mixture.likeness": even},
-        "Otsu's threshold for the two groups": {"mixture.two_groups": otsu},
+        "Otsu's split alone": {"mixture.SPLIT": 1.0},
+        "EM alone": {"mixture.SPLIT": 0.0},
         "without the test for evidence": {"mixture.two_groups": no_gate},
         "without a class's own share": {"mixture.CLASS_PRIOR": 1e9},
         "without the vendor's prior": {"mixture.PRIOR": 1e-3},
