@@ -22,6 +22,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/extraction.py $(USFDA_OFFICE31)/amazon
 	$(BIN)/python benchmarks/adaptation.py $(USFDA_OFFICE31)
 	$(BIN)/python benchmarks/memory.py $(USFDA_OFFICE31)/amazon
+	$(BIN)/python benchmarks/scaling.py
 
 # The constraints file pins torch; where a CPU build of it is at hand, pip takes that one.
 .venv/installed: pyproject.toml constraints.txt

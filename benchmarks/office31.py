@@ -1,7 +1,10 @@
 """The six tasks of Office-31 through the commands, as a table in Markdown; runs that are finished are not repeated.
 
-python benchmarks/office31.py OFFICE31 -o runs/ [--gap open-partial] [--seeds 3] [--method paper] [--backbone NAME]
+python benchmarks/office31.py OFFICE31 -o runs/ [--gap open-partial] [--seeds 3] [--method usfda] [--backbone NAME]
         [--negatives composite]
+
+For method usfda it also says how the check without labels compares with the truth, and where nothing is shared, the
+one-shot accuracy.
 """
 
 import argparse
@@ -13,6 +16,9 @@ from pathlib import Path
 
 import numpy as np
 
+from usfda import load
+from usfda.data import read
+from usfda.metrics import one_shot
 from usfda.protocols import OFFICE31_GAPS, office31
 
 DOMAINS = ("amazon", "dslr", "webcam")
@@ -44,8 +50,49 @@ def run_all(options: argparse.Namespace) -> dict[str, list[dict]]:
                 command = ["evaluate", model, places[t], "--classes", target, "--json", file]
                 subprocess.run([*usfda, *map(str, command)], check=True, stdout=subprocess.DEVNULL)
             result = json.loads(file.read_text())
+            if kind == "usfda":
+                result["check"] = load(client).card["deployment"]["check"]
+            if kind != "source model" and options.gap == "nothing-shared":
+                labelled = read(places[t], classes=target, labelled=True)
+                ready = load(client)
+                if ready.backbone is None:
+                    raise SystemExit(f"{client} has no backbone")
+                result["one_shot"] = one_shot(ready.transform(labelled), labelled.labels).mean
             results.setdefault(f"{kind}|{s[0].upper()}→{t[0].upper()}", []).append(result)
     return results
+
+
+def figure(gap: str) -> str:
+    """The metric that the gap is judged by."""
+    return {"partial": "shared_accuracy", "closed": "shared_accuracy", "nothing-shared": "t_unk"}.get(gap, "h_score")
+
+
+def compare_checks(results: dict[str, list[dict]], gap: str) -> None:
+    """What the check said without a label, beside the truth."""
+    said: dict[str, list[float]] = {}
+    inside, hits, called, there = [], 0, 0, 0
+    names = set(office31(gap)[0])
+    for key, runs in results.items():
+        kind, task = key.split("|")
+        for i, run in enumerate(runs if kind == "usfda" else []):
+            found = run["check"]
+            gain = run[figure(gap)] - results[f"source model|{task}"][i][figure(gap)]
+            said.setdefault(found["verdict"], []).append(gain)
+            unknown = sum(v["samples"] for name, v in run["per_class"].items() if name not in names)
+            low, high = found["unknown_interval"]
+            inside.append(low <= 100 * unknown / run["samples"] <= high)
+            absent = names - set(run["per_class"])
+            hits, called, there = (
+                hits + len(absent & set(found["absent"])),
+                called + len(found["absent"]),
+                there + len(absent),
+            )
+    for verdict, gains in said.items():
+        print(
+            f"verdict {verdict}: {len(gains)} runs, better in {sum(g > 0 for g in gains)}, mean gain {np.mean(gains):.1f}"
+        )
+    print(f"share of unknowns inside the interval: {sum(inside)} of {len(inside)}")
+    print(f"absent classes: {hits} of {called} named are absent, of {there} that are")
 
 
 def cell(values: list[float | None]) -> str:
@@ -60,7 +107,7 @@ def main() -> None:
     parser.add_argument("-o", "--output", required=True)
     parser.add_argument("--gap", choices=OFFICE31_GAPS, default="open-partial")
     parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--method", default="paper")
+    parser.add_argument("--method", default="usfda")
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--negatives", default="composite")
     options = parser.parse_args()
@@ -79,6 +126,11 @@ def main() -> None:
             for i in range(options.seeds)
         ]
         print(f"| {kind} | **mean** | {' | '.join(cell([seed[c] for seed in seeds]) for c in COLUMNS)} |")
+        for task, runs in rows.items():
+            if "one_shot" in runs[0]:
+                print(f"one-shot {task}: {cell([run['one_shot'] for run in runs])}")
+    if options.method == "usfda":
+        compare_checks(results, options.gap)
 
 
 if __name__ == "__main__":

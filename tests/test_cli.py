@@ -39,11 +39,17 @@ def test_the_whole_path(run, photos: Path, new_photos: Path, tmp_path: Path) -> 
     code, _, notes = run("procure", photos, "-o", vendor, *QUICK)
     assert code == 0
     assert "4 classes, 48 samples, 6 negative classes" in " ".join(notes.split())
-    code, _, notes = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json", "--set", "steps=20")
+    code, _, notes = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json")
     assert code == 0
     assert "adapted to 40 samples" in " ".join(notes.split())
+    assert "% unknown, likely between" in notes
+    assert "the source model" in notes
     card = json.loads((tmp_path / "a.json").read_text())
-    assert card["method"] == "paper"
+    assert card["method"] == "usfda"
+    low, high = card["check"]["unknown_interval"]
+    assert 0 <= low <= card["check"]["unknown_estimate"] <= high <= 100
+    for names in card["examples"].values():
+        assert all(Path(name).is_file() for name in names)
     assert set(card["seconds"]) == {"features", "training"}
     code, shown, _ = run("evaluate", client, new_photos, "--json", tmp_path / "e.json")
     assert code == 0
@@ -81,7 +87,7 @@ def test_predict_formats(run, vendor: Path, features: Path, tmp_path: Path) -> N
     rows = [json.loads(line) for line in shown.splitlines()]
     assert code == 0
     assert len(rows) == 30
-    assert set(rows[0]) == {"path", "label", "score", "ssm", "top"}
+    assert set(rows[0]) == {"path", "label", "score", "ssm", "top", "cluster"}
     assert run("predict", vendor, features, features, "-o", tmp_path / "p.csv")[0] == 0
     with (tmp_path / "p.csv").open() as file:
         table = list(csv.DictReader(file))
@@ -191,7 +197,7 @@ def test_global_options_may_stand_anywhere() -> None:
 
 
 def test_quiet_says_nothing_but_results(run, vendor: Path, features: Path, tmp_path: Path) -> None:
-    code, shown, said = run("adapt", vendor, features, "-o", tmp_path / "c.usfda", "--quiet", "--set", "steps=5")
+    code, shown, said = run("adapt", vendor, features, "-o", tmp_path / "c.usfda", "--quiet")
     assert (code, shown, said) == (0, "", "")
 
 

@@ -17,13 +17,16 @@ def test_the_demo_tells_the_whole_story(tmp_path: Path) -> None:
     before, after = (
         [float(x) for x in re.findall(r"\d+\.\d", line)]
         for line in shown.splitlines()
-        if "source model" in line or "adapted " in line
+        if line.startswith("│") and ("source model" in line or "adapted " in line)
     )
     assert after[2] > before[2] + 30, "H-score"
     assert len(list((tmp_path / "d" / "mnist").rglob("*.png"))) == 5000
     assert len(list((tmp_path / "d" / "uci").rglob("*.png"))) == 1797
     assert load(tmp_path / "d" / "client.usfda").adapted
     page = (tmp_path / "d" / "report.html").read_text()
-    assert page.count("<img") == 20 + 20 + 20 + 2
-    assert page.count("data:image/png;base64,") == 60
+    clusters = len(load(tmp_path / "d" / "client.usfda").card["deployment"]["check"]["clusters"])
+    assert "% unknown" in shown
+    assert "% unknown" in page
+    assert page.count("<img") == 20 + 20 + 20 + 3 * clusters + 2
+    assert page.count("data:image/png;base64,") == 60 + 3 * clusters
     assert "http" not in re.sub(r"data:image/[^\"]*", "", page), "the page needs nothing from outside"

@@ -59,7 +59,7 @@ def test_rescale() -> None:
 def test_only_f_t_learns_and_the_vendors_model_stays_as_it_is(vector_model) -> None:
     before = {name: t.clone() for name, t in vector_model.f_s.state_dict().items()}
     X, _ = blobs([0, 1, 7, 8], 40, shift=0.5, seed=1)
-    adapted = adapt(vector_model, X, settings=DeploymentSettings(steps=30))
+    adapted = adapt(vector_model, X, method="paper", settings=DeploymentSettings(steps=30))
     assert not vector_model.adapted
     for name, tensor in before.items():
         assert torch.equal(tensor, vector_model.f_s.state_dict()[name])
@@ -75,13 +75,13 @@ def test_batchnorm_follows_the_target_unless_it_is_tiny(vector_model) -> None:
     X, _ = blobs([0, 1, 7, 8], 40, shift=0.5, seed=1)
     before = vector_model.f_s.state_dict()["3.running_mean"]
     for n, moves in ((160, True), (5, False)):
-        adapted = adapt(vector_model, X[:n], settings=DeploymentSettings(steps=10))
+        adapted = adapt(vector_model, X[:n], method="paper", settings=DeploymentSettings(steps=10))
         assert torch.equal(adapted.f_t.state_dict()["3.running_mean"], before) != moves
 
 
 def test_it_rejects_what_is_new_and_keeps_what_is_known(vector_model) -> None:
     X, y = blobs([0, 1, 2, 7, 8, 9], 40, shift=0.3, seed=1)
-    adapted = adapt(vector_model, X)
+    adapted = adapt(vector_model, X, method="paper")
     found = adapted.predict(X)
     new = np.isin(y, ["c7", "c8", "c9"])
     assert np.mean(found[new] == "unknown") > 0.9
@@ -92,15 +92,18 @@ def test_it_rejects_what_is_new_and_keeps_what_is_known(vector_model) -> None:
 def test_adapting_again_starts_from_the_vendors_part(vector_model) -> None:
     X, _ = blobs([0, 1, 7], 30, seed=1)
     few = DeploymentSettings(steps=20)
-    once = adapt(vector_model, X, settings=few)
-    twice = adapt(adapt(vector_model, X[:40] + 1, settings=few), X, settings=few)
+    once = adapt(vector_model, X, method="paper", settings=few)
+    other = adapt(vector_model, X[:40] + 1)
+    twice = adapt(other, X, method="paper", settings=few)
+    assert other.mixture is not None
+    assert twice.mixture is None
     assert torch.equal(once.f_t.state_dict()["0.weight"], twice.f_t.state_dict()["0.weight"])
 
 
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 64, 65])
 def test_tiny_targets(vector_model, n: int) -> None:
     X, _ = blobs([0, 8], 40, seed=1)
-    adapted = adapt(vector_model, X[:n], settings=DeploymentSettings(steps=20))
+    adapted = adapt(vector_model, X[:n], method="paper", settings=DeploymentSettings(steps=20))
     p = adapted.predict_proba(X)
     assert np.isfinite(p).all()
     assert p.sum(1) == pytest.approx(np.ones(len(X)), abs=1e-4)
@@ -113,15 +116,22 @@ def test_labels_of_the_target_are_never_seen(photos: Path, new_photos: Path, tmp
         (tmp_path / f"{i:03d}.png").symlink_to(path)
     model = procure(photos, backbone="pixels", settings=QUICK)
     few = DeploymentSettings(steps=15)
-    one, two = adapt(model, new_photos, settings=few), adapt(model, tmp_path, settings=few)
+    one, two = (adapt(model, place, method="paper", settings=few) for place in (new_photos, tmp_path))
     for name, tensor in one.f_t.state_dict().items():
         assert torch.equal(tensor, two.f_t.state_dict()[name])
+    one, two = (adapt(model, place) for place in (new_photos, tmp_path))
+    for name, tensor in one.mixture.state_dict().items():
+        assert torch.equal(tensor, two.mixture.state_dict()[name])
 
 
 def test_wrong_calls(vector_model) -> None:
     X, _ = blobs([0], 5)
     with pytest.raises(InputError, match="no method 'best'"):
         adapt(vector_model, X, method="best")
+    with pytest.raises(InputError, match="usfda has no settings"):
+        adapt(vector_model, X, settings=DeploymentSettings())
+    with pytest.raises(InputError, match="strictness is from 0"):
+        adapt(vector_model, X, strictness=1.5)
     with pytest.raises(InputError, match="31 dimensions, the model takes 32"):
         adapt(vector_model, X[:, :31])
     with pytest.raises(InputError, match="lr positive"):

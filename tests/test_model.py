@@ -18,7 +18,7 @@ def image_models(tmp_path_factory) -> tuple[Model, Model]:
     source = write_photos(folder / "secret-source", [0, 1, 2, 3], 12)
     target = write_photos(folder / "secret-target", [0, 1, 4], 8, seed=1, invert=True)
     procured = procure(source, backbone="pixels", settings=QUICK)
-    return procured, adapt(procured, target, settings=DeploymentSettings(steps=10))
+    return procured, adapt(procured, target, method="paper", settings=DeploymentSettings(steps=10))
 
 
 def test_a_file_gives_back_the_model(image_models, new_photos: Path, tmp_path: Path) -> None:

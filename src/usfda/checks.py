@@ -33,14 +33,17 @@ def check(
     graph: Graph, source: np.ndarray, adapted: np.ndarray, p: np.ndarray, classes: list[str], evidence: float
 ) -> dict[str, Any]:
     """``source`` and ``adapted`` are the labels before and after, ``p`` the mixture's probabilities."""
-    before, after = consistency(source, graph), consistency(adapted, graph)
-    verdict = "unclear"
-    if before is not None and after is not None:
-        verdict = "better" if after > before else "worse" if after < before - MARGIN else "unclear"
     share = float(1 - p[:, : len(classes)].sum(1).mean())
     noise = 1.64 * np.sqrt(0.1 / len(p))
-    low = share - np.interp(evidence, EVIDENCE, TOO_HIGH) - noise
-    high = share + np.interp(evidence, EVIDENCE, TOO_LOW) + noise
+    low = max(0.0, share - np.interp(evidence, EVIDENCE, TOO_HIGH) - noise)
+    high = min(1.0, share + np.interp(evidence, EVIDENCE, TOO_LOW) + noise)
+    before, after = consistency(source, graph), consistency(adapted, graph)
+    verdict = "unclear"
+    if before is not None and after is not None and evidence >= WEAK:
+        if after < before - MARGIN:
+            verdict = "worse"
+        elif after > before and low > 0:  # where there may be no unknown sample, saying unknown may be the loss
+            verdict = "better"
     mass = p[:, : len(classes)].sum(0)
     usual = np.median(mass[mass >= 1]) if (mass >= 1).any() else 1.0
     return {
@@ -50,7 +53,7 @@ def check(
         "evidence": round(evidence, 4),
         "weak": evidence < WEAK,
         "unknown_estimate": round(100 * share, 2),
-        "unknown_interval": [round(100 * float(np.clip(x, 0, 1)), 2) for x in (low, high)],
+        "unknown_interval": [round(100 * float(x), 2) for x in (low, high)],
         "absent": [name for name, m in zip(classes, mass, strict=True) if m < ABSENT * usual],
     }
 
@@ -69,7 +72,7 @@ def describe(card: dict[str, Any]) -> list[str]:
     lines.append(
         {
             "better": f"looks better than the source model ({why})",
-            "unclear": f"cannot be told from the source model ({why})",
+            "unclear": f"better or worse than the source model cannot be told ({why})",
             "worse": f"looks worse than the source model, so the source model's decision was kept ({why})",
         }[found["verdict"]]
     )

@@ -165,7 +165,8 @@ def adapt(
     for line in describe(card):
         _note(f"  {line}")
     for cluster, names in adapted.examples.items():
-        _note(f"  cluster {cluster}: {', '.join(Path(name).name for name in names)}")
+        shown = ", ".join(str(Path(*Path(name).parts[-2:])) for name in names)
+        _note(f"  cluster {cluster}, for example: {shown}")
     _write_json(json_file, card | {"examples": adapted.examples})
 
 

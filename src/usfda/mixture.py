@@ -29,7 +29,7 @@ PRIOR = 10.0  # samples that what the vendor saw counts for
 KEPT = 0.6  # share of the source's cohesion that a shift is expected to leave
 CLASS_PRIOR = 50.0  # samples that the share of known ones over all classes counts for in one class
 SPREAD = 1.5  # variance of the known group's scores over that of the unknown, at most
-SPLIT = 0.4  # weight of Otsu's split, which needs no assumption, beside EM's, which can also find a single group
+SPLIT = 0.2  # weight of Otsu's split, which needs no assumption, beside EM's, which can also find a single group
 EVIDENCE = 0.3  # lead of the best class, in units of the source's cohesion, below which no class is there at all
 
 
