@@ -170,6 +170,14 @@ def ablations() -> dict[str, dict[str, Any]]:
         finally:
             mixture.EVIDENCE = before
 
+    def otsu(scores: np.ndarray, cohesion: float) -> mixture.Groups:
+        s = np.sort(scores.max(1))
+        below = np.arange(1, len(s))
+        low = np.cumsum(s)[:-1] / below
+        high = (s.sum() - low * below) / (len(s) - below)
+        i = int((below * (len(s) - below) * (high - low) ** 2).argmax())
+        return mixture.Groups((scores.max(1) > (s[i] + s[i + 1]) / 2).astype(float), 1.0)
+
     def one_cluster(v: Any, scores: Any, known: Any, prototypes: Any, seed: int) -> Any:
         before, mixture.CLUSTERS = mixture.CLUSTERS, 1
         try:
@@ -189,8 +197,7 @@ def ablations() -> dict[str, dict[str, Any]]:
         "without whitening": {"geometry.Geometry.z": identity_covariance},
         "without neighbours": {"mixture.neighbours": alone},
         "without q": {"mixture.likeness": even},
-        "Otsu's split alone": {"mixture.SPLIT": 1.0},
-        "EM alone": {"mixture.SPLIT": 0.0},
+        "Otsu's split for the two groups": {"mixture.two_groups": otsu},
         "without the test for evidence": {"mixture.two_groups": no_gate},
         "without a class's own share": {"mixture.CLASS_PRIOR": 1e9},
         "without the vendor's prior": {"mixture.PRIOR": 1e-3},

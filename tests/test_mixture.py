@@ -13,7 +13,7 @@ from usfda.checks import check, consistency, describe
 from usfda.cli import main
 from usfda.geometry import domain_mean, fit_geometry, rooted
 from usfda.metrics import one_shot
-from usfda.mixture import MOST, Graph, components, fit_mixture, neighbours, settle, two_groups, valley
+from usfda.mixture import MOST, Graph, components, fit_mixture, neighbours, settle, two_groups
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -107,13 +107,6 @@ def test_groups_of_any_scores_are_probabilities_and_monotone(n: int, k: int, coh
     for c in range(k):  # among samples of one class, more alike is never less known
         order = np.argsort(top[best == c])
         assert (np.diff(found[best == c][order]) >= -1e-6).all()
-
-
-def test_valley_is_otsus_split() -> None:
-    s = np.concatenate([np.linspace(0.1, 0.2, 20), np.linspace(0.6, 0.7, 30)])
-    assert ((valley(s) > 0.5) == (s > 0.4)).all()
-    assert valley(np.full(4, 0.3)).tolist() == [0.5] * 4
-    assert len(valley(np.ones(1))) == 1
 
 
 def test_components_of_clear_groups() -> None:

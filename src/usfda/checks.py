@@ -15,7 +15,7 @@ EVIDENCE = (0.3, 0.5, 0.7, 0.9)
 TOO_HIGH = (1.0, 0.4, 0.22, 0.18)
 TOO_LOW = (1.0, 0.2, 0.1, 0.06)
 ABSENT = 0.1  # of the samples of a usual class: a class with fewer seems absent
-MARGIN = 0.1  # in consistency, by which one decision looks better than the other
+BETTER, WORSE = 0.05, 0.1  # gain and loss of consistency from which on a decision looks better or worse
 
 
 def consistency(labels: np.ndarray, graph: Graph) -> float | None:
@@ -39,11 +39,11 @@ def check(
     high = min(1.0, share + np.interp(evidence, EVIDENCE, TOO_LOW) + noise)
     before, after = consistency(source, graph), consistency(adapted, graph)
     verdict = "unclear"
-    if before is not None and after is not None and evidence >= WEAK:
-        if after < before - MARGIN:
-            verdict = "worse"
-        elif after > before and low > 0:  # where there may be no unknown sample, saying unknown may be the loss
+    if before is not None and after is not None:
+        if after > before + BETTER:
             verdict = "better"
+        elif after < before - WORSE and evidence >= WEAK:  # with less, next to all is unknown and κ means little
+            verdict = "worse"
     mass = p[:, : len(classes)].sum(0)
     usual = np.median(mass[mass >= 1]) if (mass >= 1).any() else 1.0
     return {

@@ -29,7 +29,6 @@ PRIOR = 10.0  # samples that what the vendor saw counts for
 KEPT = 0.6  # share of the source's cohesion that a shift is expected to leave
 CLASS_PRIOR = 50.0  # samples that the share of known ones over all classes counts for in one class
 SPREAD = 1.5  # variance of the known group's scores over that of the unknown, at most
-SPLIT = 0.2  # weight of Otsu's split, which needs no assumption, beside EM's, which can also find a single group
 EVIDENCE = 0.3  # lead of the best class, in units of the source's cohesion, below which no class is there at all
 
 
@@ -144,22 +143,9 @@ def two_groups(scores: np.ndarray, cohesion: float) -> Groups:
         before, known = known, _sigmoid(np.log(odds.clip(min=1e-9)) + log_1 - log_0)
         if np.abs(known - before).max() < 1e-4:
             break
-    known = (1 - SPLIT) * known + SPLIT * valley(s)
     evidence = float(np.quantile(s - second, 0.9) / max(cohesion, 1e-6))
     # Where nothing is shared the scores still split in two; but then no class leads by much anywhere.
     return Groups(known * _sigmoid(np.asarray((evidence - EVIDENCE) / 0.02)), evidence)
-
-
-def valley(s: np.ndarray) -> np.ndarray:
-    """How far s lies above Otsu's split, in [0, 1]: it supposes nothing but that there are two groups."""
-    ordered = np.sort(s)
-    below = np.arange(1, len(s))
-    if len(s) < 2 or ordered[0] == ordered[-1]:
-        return np.full(len(s), 0.5)
-    low = np.cumsum(ordered)[:-1] / below
-    high = (ordered.sum() - low * below) / (len(s) - below)
-    i = int((below * (len(s) - below) * (high - low) ** 2).argmax())
-    return _sigmoid(4 * (s - (ordered[i] + ordered[i + 1]) / 2) / (high[i] - low[i]))
 
 
 def _sigmoid(x: np.ndarray) -> np.ndarray:
