@@ -185,8 +185,8 @@ def ablations() -> dict[str, dict[str, Any]]:
         finally:
             mixture.CLUSTERS = before
 
-    def alone(z: np.ndarray) -> mixture.Graph:
-        return mixture.Graph(csr_matrix((len(z), len(z)), dtype=np.float32), whole[3](z).density)
+    def alone(z: np.ndarray, classes: int) -> mixture.Graph:
+        return mixture.Graph(csr_matrix((len(z), len(z)), dtype=np.float32), whole[3](z, classes).density)
 
     def even(v: np.ndarray, graph: mixture.Graph, prototypes: np.ndarray) -> np.ndarray:
         return v @ prototypes.T

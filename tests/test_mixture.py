@@ -60,9 +60,9 @@ def test_geometry_of_few_or_constant_samples_is_finite(samples: int) -> None:
 def test_neighbours_are_mutual() -> None:
     rng = np.random.default_rng(0)
     z = unit(rng.normal(size=(60, 4))).astype(np.float32)
-    graph = neighbours(z)
+    graph = neighbours(z, 5)
     cosine = z @ z.T - 3 * np.eye(60)
-    near = np.argsort(-cosine, axis=1)[:, :6]  # a tenth of the samples
+    near = np.argsort(-cosine, axis=1)[:, :6]  # 60 / (2·5)
     for i in range(60):
         mutual = {j for j in near[i] if i in near[j] and cosine[i, j] > 0}
         assert set(graph.weight[i].nonzero()[1]) == mutual
@@ -173,7 +173,7 @@ def test_strictness_moves_from_never_to_readily(vector_model, tmp_path: Path) ->
         shares = [np.mean(adapted.predict(X, s) == "unknown") for s in (0, 0.2, 0.5, 0.8, 1)]
         assert shares == sorted(shares)
         assert shares[0] == 0
-        assert shares[-1] > 0.8
+        assert shares[-1] > shares[2] > 0
         assert shares[2] == np.mean(adapted.predict(X) == "unknown")
         lenient = adapt(vector_model, X, method=method, strictness=0.0)
         lenient.save(tmp_path / "m.usfda")
@@ -200,7 +200,7 @@ def test_unknown_samples_form_clusters_with_examples(vector_model) -> None:
 @pytest.fixture
 def ring() -> Graph:
     z = unit(np.stack([np.cos(np.arange(40) / 6), np.sin(np.arange(40) / 6)], 1)).astype(np.float32)
-    return neighbours(z)
+    return neighbours(z, 5)
 
 
 def test_consistency(ring: Graph) -> None:

@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from .geometry import Geometry
 
 MOST = 5000  # samples that the groups and centres are fitted to: more no longer change them, and time stays linear
-NEIGHBOURS = 10  # of a sample, and at most a tenth of the samples
+NEIGHBOURS = 10  # of a sample, and at most half of what a class has if there are as many as in the source
 ROUNDS = 3  # in which a sample moves towards its neighbours
 SCALE = 16.0  # τ
 CLUSTERS = 64  # at most
@@ -63,11 +63,11 @@ class Graph:
     density: np.ndarray
 
 
-def neighbours(z: np.ndarray) -> Graph:
+def neighbours(z: np.ndarray, classes: int) -> Graph:
     n = len(z)
     if n == 1:
         return Graph(csr_matrix((1, 1), dtype=np.float32), np.ones(1, np.float32))
-    k = int(np.clip(n // 10, 1, NEIGHBOURS))
+    k = int(np.clip(n // (2 * classes), 1, min(NEIGHBOURS, n - 1)))
     tensor = torch.from_numpy(z)
     cosines, index = [], []
     for start in range(0, n, 1024):
@@ -177,7 +177,7 @@ def components(
 def fit_mixture(geometry: Geometry, z: np.ndarray, mean: Tensor, seed: int) -> tuple[Mixture, Groups, Graph]:
     """The mixture of a target with the given mean, from z of at most MOST of its samples."""
     prototypes = geometry.prototypes.numpy()
-    graph = neighbours(z)
+    graph = neighbours(z, len(prototypes))
     v = settle(z, graph)
     scores = likeness(v, graph, prototypes)
     groups = two_groups(scores, float(geometry.cohesion))
