@@ -5,7 +5,7 @@
 2. s_i, the best likeness, comes from one of two groups. How alike *unknown* samples are to the best of K classes shows
    in how alike known ones are to their second best, so the groups can be told apart without a label.
 3. The known, class by class, and the unknown, cluster by cluster, give centres C_j with shares m_j. The model of a new
-   sample, and the only thing that is kept: p(j|z) = softmax_j(τ·z·C_j + ½·log m_j).
+   sample, and the only thing that is kept: p(j|z) = softmax_j(τ·z·C_j + log m_j).
 """
 
 from __future__ import annotations
@@ -185,5 +185,5 @@ def fit_mixture(geometry: Geometry, z: np.ndarray, mean: Tensor, seed: int) -> t
     mixture = Mixture(geometry, len(centres))
     mixture.mean = mean
     mixture.centres = torch.from_numpy(centres.astype(np.float32))
-    mixture.bias = torch.from_numpy(0.5 * np.log((mass + 0.5) / (mass.mean() + 0.5))).float()
+    mixture.bias = torch.from_numpy(np.log((mass + 0.5) / (mass.mean() + 0.5))).float()
     return mixture, groups, graph
