@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from .geometry import Geometry
 
-MOST = 5000  # samples that the groups and centres are fitted to: more no longer change them, and time stays linear
+MOST = 5000  # samples that the groups and centres are fitted to, so that time and memory stay linear
 NEIGHBOURS = 10  # of a sample, and at most half of what a class has if there are as many as in the source
 ROUNDS = 3  # in which a sample moves towards its neighbours
 SCALE = 16.0  # τ
