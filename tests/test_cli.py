@@ -240,7 +240,12 @@ def test_names_with_brackets_are_no_markup(run, tmp_path: Path) -> None:
 def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     source = write_photos(tmp_path / "source", [0, 1, 2], 700)
     call = [sys.executable, "-m", "usfda", "procure", str(source), "-o", str(tmp_path / "m.usfda"), *QUICK]
-    process = subprocess.Popen([*call, "--cache", str(runtime.cache)], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen(
+        [*call, "--cache", str(runtime.cache)],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell in the background ignores it
+    )
     deadline = time.monotonic() + 120
     while not any(file.stat().st_size for file in runtime.cache.glob("features/*/keys")):
         assert time.monotonic() < deadline
