@@ -191,6 +191,7 @@ def test_unknown_samples_form_clusters_with_examples(vector_model) -> None:
         assert all(decided.cluster[int(name)] == cluster for name in names)
         assert len({y[int(name)] for name in names}) == 1
     sizes = adapted.card["deployment"]["check"]["clusters"]
+    assert {c: len(names) for c, names in adapted.examples.items()} == {int(c): min(5, n) for c, n in sizes.items()}
     assert sizes == {str(c): int(np.sum(decided.cluster == c)) for c in np.unique(decided.cluster[~decided.known])}
     records = list(adapted.predictions(X))
     assert {r.cluster for r in records if r.label == "unknown"} == {int(c) for c in sizes}

@@ -86,14 +86,13 @@ def adapt(
     if len(X) < FEW:
         log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(X), FEW)
     extracted = time.perf_counter()
-    source = Model(model.classes_, model.f_s, model.d, model.geometry, model.backbone, {**model.card})
+    start = {**model.card, "deployment": None}
+    adapted = Model(model.classes_, model.f_s, model.d, model.geometry, model.backbone, start)
     card: dict[str, Any] = {"method": method, "strictness": strictness, "samples": len(X)}
-    source.card["deployment"] = None
     if method == "paper":
-        adapted, learned = _paper(source, X, settings or DeploymentSettings(), seed)
+        card |= _paper(adapted, X, settings or DeploymentSettings(), seed)
     else:
-        adapted, learned = _usfda(source, names, X, seed)
-    card |= learned
+        card |= _usfda(adapted, names, X, seed)
     card |= {
         "seed": seed,
         "seconds": {"features": extracted - started, "training": time.perf_counter() - extracted},
@@ -109,38 +108,39 @@ def adapt(
     return adapted
 
 
-def _paper(model: Model, X: Any, settings: DeploymentSettings, seed: int) -> tuple[Model, dict[str, Any]]:
-    f_t, history = train_target(model.f_s, model.d, X, len(model.classes_), settings, seed)
-    model.f_t = f_t
-    return model, {
+def _paper(model: Model, X: Any, settings: DeploymentSettings, seed: int) -> dict[str, Any]:
+    """Gives the model its F_t; the card's part."""
+    model.f_t, history = train_target(model.f_s, model.d, X, len(model.classes_), settings, seed)
+    return {
         "settings": dataclasses.asdict(settings),
-        "learnable_parameters": learnable(f_t),
+        "learnable_parameters": learnable(model.f_t),
         "history": rounded(history),
     }
 
 
-def _usfda(model: Model, names: list[str], X: Any, seed: int) -> tuple[Model, dict[str, Any]]:
+def _usfda(model: Model, names: list[str], X: Any, seed: int) -> dict[str, Any]:
+    """Gives the model its mixture, unless it looks worse than the source model, and examples; the card's part."""
     torch.set_num_threads(runtime.threads)
     rng = np.random.default_rng(seed)
     some = np.arange(len(X)) if len(X) <= MOST else np.sort(rng.choice(len(X), MOST, replace=False))
-    mean = domain_mean(X)
-    V = torch.from_numpy(np.asarray(X[some]))
-    mixture, groups, graph = fit_mixture(model.geometry, model.geometry.z(V, mean).numpy(), mean, seed)
-    before = model.labels_of(model.decide(X[some]))
+    mean, V = domain_mean(X), X[some]
+    z = model.geometry.z(torch.from_numpy(V), mean).numpy()
+    mixture, groups, graph = fit_mixture(model.geometry, z, mean, seed)
+    before = model.labels_of(model.decide(V))
     model.mixture = mixture
-    p = mixture(V).numpy()
-    decided = model.decide(X[some])
+    p, decided = mixture(torch.from_numpy(V)).numpy(), model.decide(V)
     found = check(graph, before, model.labels_of(decided), p, model.classes_, groups.evidence)
     if found["verdict"] == "worse":
         model.mixture = None
     else:
-        clusters, sizes = np.unique(decided.cluster[decided.cluster > 0], return_counts=True)
-        for cluster in clusters.tolist():
-            nearest = np.argsort(-np.where(decided.cluster == cluster, p[:, len(model.classes_) + cluster - 1], -1))
-            model.examples[cluster] = [names[some[i]] for i in nearest[:EXAMPLES]]
-        found["clusters"] = {str(c): int(n) for c, n in zip(clusters, sizes, strict=True)}
+        found["clusters"] = {}
+        for cluster in np.unique(decided.cluster[decided.cluster > 0]).tolist():
+            members = np.flatnonzero(decided.cluster == cluster)
+            typical = members[np.argsort(-p[members, len(model.classes_) + cluster - 1])[:EXAMPLES]]
+            model.examples[cluster] = [names[some[i]] for i in typical]
+            found["clusters"][str(cluster)] = len(members)
     parameters = mixture.centres.numel() + mixture.bias.numel()
-    return model, {"settings": {}, "learnable_parameters": parameters, "check": found}
+    return {"settings": {}, "learnable_parameters": parameters, "check": found}
 
 
 def rescale(w: Tensor) -> Tensor:

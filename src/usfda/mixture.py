@@ -15,7 +15,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 from scipy.sparse import csr_matrix
+from scipy.special import expit, logit
 from sklearn.cluster import KMeans
+from sklearn.preprocessing import normalize
 from torch import Tensor, nn
 
 from .geometry import Geometry
@@ -82,17 +84,13 @@ def neighbours(z: np.ndarray, classes: int) -> Graph:
     return Graph(chosen.minimum(chosen.T).tocsr(), cosine.mean(1))
 
 
-def normalised(rows: np.ndarray) -> np.ndarray:
-    unit: np.ndarray = rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
-    return unit
-
-
 def settle(z: np.ndarray, graph: Graph) -> np.ndarray:
     """v: every sample moved towards its mutual neighbours, at unit length again."""
     v, total = z, 1 + np.asarray(graph.weight.sum(1))
     for _ in range(ROUNDS):
         v = (v + graph.weight @ v) / total
-    return normalised(v)
+    unit: np.ndarray = normalize(v)
+    return unit
 
 
 def likeness(v: np.ndarray, graph: Graph, prototypes: np.ndarray) -> np.ndarray:
@@ -125,7 +123,7 @@ def two_groups(scores: np.ndarray, cohesion: float) -> Groups:
     members = np.bincount(best, minlength=classes)
     m_0 = float(second.mean())
     expected = m_0 + KEPT * (cohesion - m_0)
-    known = _sigmoid((s - (m_0 + expected) / 2) / max(0.1 * (expected - m_0), 1e-6))
+    known = expit((s - (m_0 + expected) / 2) / max(0.1 * (expected - m_0), 1e-6))
     for _ in range(80):
         total = known.sum()
         m_0 = float((known @ second + (1 - known) @ s) / n)
@@ -139,18 +137,12 @@ def two_groups(scores: np.ndarray, cohesion: float) -> Groups:
         # Beyond its mean, a group is as likely as at it: a better likeness never makes a sample less known.
         log_1 = -((np.clip(s, m_0, m_1) - m_1) ** 2) / (2 * v_1) - np.log(v_1) / 2
         log_0 = -((np.maximum(s, m_0) - m_0) ** 2) / (2 * v_0) - np.log(v_0) / 2
-        odds = by_class[best] / (1 - by_class[best]).clip(min=1e-9)
-        before, known = known, _sigmoid(np.log(odds.clip(min=1e-9)) + log_1 - log_0)
+        before, known = known, expit(logit(by_class[best]) + log_1 - log_0)
         if np.abs(known - before).max() < 1e-4:
             break
     evidence = float(np.quantile(s - second, 0.9) / max(cohesion, 1e-6))
     # Where nothing is shared the scores still split in two; but then no class leads by much anywhere.
-    return Groups(known * _sigmoid(np.asarray((evidence - EVIDENCE) / 0.02)), evidence)
-
-
-def _sigmoid(x: np.ndarray) -> np.ndarray:
-    value: np.ndarray = 1 / (1 + np.exp(-np.clip(x, -60, 60)))
-    return value
+    return Groups(known * expit((evidence - EVIDENCE) / 0.02), evidence)
 
 
 def components(
@@ -166,10 +158,10 @@ def components(
         size = (~unknown).sum() / len(present) if (~unknown).sum() >= n / 4 else n / classes
         clusters = int(np.clip(round(unknown.sum() / size), 1, min(CLUSTERS, unknown.sum())))
         fitted = KMeans(clusters, n_init=2, random_state=seed).fit(v[unknown])
-        nearest = (v @ normalised(fitted.cluster_centers_).T).argmax(1)
+        nearest = (v @ normalize(fitted.cluster_centers_).T).argmax(1)
         share = np.column_stack([share, (1 - known)[:, None] * (nearest[:, None] == np.arange(clusters))])
     mass = share.sum(0)
-    centres = normalised(share.T @ v)
+    centres = normalize(share.T @ v)
     centres[:classes][mass[:classes] < 1] = prototypes[mass[:classes] < 1]  # nobody here shows where the class lies
     return centres, mass
 
