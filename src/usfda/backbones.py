@@ -34,6 +34,9 @@ class Backbone:
     onnx: bytes
     record: dict[str, Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:  # to another process: without the session, which belongs to this one
+        return Backbone, (self.name, self.onnx, self.record)
+
     @cached_property
     def sha256(self) -> str:
         return hashlib.sha256(self.onnx).hexdigest()

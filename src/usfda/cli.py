@@ -7,20 +7,21 @@ import dataclasses
 import io
 import json
 import logging
-import os
 import sys
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from rich.table import Table
 
-from .runtime import InputError, console, runtime, whole_file
+from .output import check_output, describe_model, write_json, write_predictions, writer_to
+from .runtime import InputError, console, runtime
 
 app = typer.Typer(
     help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
@@ -33,6 +34,7 @@ app = typer.Typer(
 cache_app = typer.Typer(help="Show or clear the feature store.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 out = Console(soft_wrap=True, markup=False, highlight=False)
+log = logging.getLogger("usfda")
 
 INTERRUPTED = "interrupted; the features so far are kept, and the next run goes on from there"
 Settings = TypeVar("Settings")
@@ -43,6 +45,9 @@ Seed = Annotated[
     int, typer.Option(min=0, max=2**32 - 1, help="The same seed on the same machine gives the same model.")
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A setting, as KEY=VALUE; may be repeated.")]
+Backbone = Annotated[
+    str, typer.Option(help="`efficientnet_lite0`, `pixels`, `onnx:FILE`, `timm:NAME` or `timm:NAME@WEIGHTS`.")
+]
 BackboneFile = Annotated[
     str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")
 ]
@@ -64,7 +69,7 @@ def options(
     runtime.threads, runtime.cache, runtime.progress = threads, cache, not quiet
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=logging.WARNING, handlers=[_Messages()], force=True)
-    logging.getLogger("usfda").setLevel(level)
+    log.setLevel(level)
     if not verbose:
         warnings.simplefilter("ignore")  # of libraries; ours go through logging
 
@@ -83,9 +88,7 @@ def procure(
     source: Annotated[str, typer.Argument(help="A folder with one folder a class, a list, or features (.npz).")],
     output: ModelOut,
     classes: Classes = None,
-    backbone: Annotated[
-        str, typer.Option(help="`efficientnet_lite0`, `pixels`, `onnx:FILE`, `timm:NAME` or `timm:NAME@WEIGHTS`.")
-    ] = "efficientnet_lite0",
+    backbone: Backbone = "efficientnet_lite0",
     negatives: Annotated[
         str | None, typer.Option(help="`composite` (images; default), `latent` or `prior` (default for features).")
     ] = None,
@@ -100,7 +103,7 @@ def procure(
     from .procurement import ProcurementSettings
     from .procurement import procure as run
 
-    _check_output(output)
+    check_output(output)
     model = run(
         source,
         classes=classes,
@@ -149,7 +152,7 @@ def adapt(
     from .deployment import DeploymentSettings
     from .deployment import adapt as run
 
-    _check_output(output, json_file)
+    check_output(output, json_file)
     adapted = run(
         _load(model, backbone),
         target,
@@ -167,7 +170,7 @@ def adapt(
     for cluster, names in adapted.examples.items():
         shown = ", ".join(str(Path(*Path(name).parts[-2:])) for name in names)
         _note(f"  cluster {cluster}, for example: {shown}")
-    _write_json(json_file, card | {"examples": adapted.examples})
+    write_json(json_file, card | {"examples": adapted.examples})
 
 
 @app.command(no_args_is_help=True)
@@ -205,8 +208,8 @@ def predict(
                 counts[record.label] += 1
                 yield record
 
-    with _writer(output) as file:
-        _write_predictions(records(), form, file)
+    with writer_to(output) as file:
+        write_predictions(records(), form, file)
         if not counts:
             raise InputError("none of the images can be read")
     if output:
@@ -230,7 +233,7 @@ def evaluate(
     """
     from .metrics import evaluate as run
 
-    _check_output(json_file)
+    check_output(json_file)
     result = run(_load(model, backbone), labelled, classes=classes, rename=_rename(rename))
     table = Table(box=None, show_header=False)
     texts = {
@@ -246,7 +249,7 @@ def evaluate(
     for key, text in texts.items():
         table.add_row(key, "–" if result[key] is None else f"{result[key]:.1f}", text)
     table.add_row("samples", str(result["samples"]))
-    _write_json(json_file, result)
+    write_json(json_file, result)
     out.print(table)
 
 
@@ -266,9 +269,72 @@ def inspect(
     if as_json:
         print(json.dumps({"classes": ready.classes_, **ready.card, "contents": size}, indent=1, ensure_ascii=False))
         return
-    for key, text in _describe(ready):
+    for key, text in describe_model(ready):
         out.print(f"{key:<16} {text}")
     out.print(f"{'file':<16} {', '.join(f'{name} {n / 1e6:.1f} MB' for name, n in size.items())}")
+
+
+@app.command(no_args_is_help=True)
+def compare(
+    source: Annotated[str | None, typer.Argument(help="Labelled images or features, as for `procure`.")] = None,
+    target: Annotated[str | None, typer.Argument(help="The same; its labels only score.")] = None,
+    data: Annotated[Path | None, typer.Option(help="In place of both: the folder of a benchmark.")] = None,
+    protocol: Annotated[
+        str, typer.Option(help="`office31` (open-partial, the paper's), `office31-open-set`, `-partial`, `-closed` …")
+    ] = "office31",
+    tasks: Annotated[str | None, typer.Option(help="Of the benchmark, such as `A-D,D-W`; all by default.")] = None,
+    methods: Annotated[
+        str | None, typer.Option(help="Names with commas, `FILE.py:Class` for your own; all by default.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each system on each task.")] = 3,
+    backbone: Backbone = "efficientnet_lite0",
+    output: Annotated[Path, typer.Option("-o", "--output", help="Folder for runs and tables.")] = Path("compare-out"),
+) -> None:
+    """Systems side by side on the same features: ours, those of the paper's tables, and successors.
+
+    A run that is finished is not repeated: after an interruption, or with more seeds or systems, call it again.
+
+    Examples: `usfda compare photos/ labelled-new-photos/ --methods usfda,uan,mine.py:Mine` or
+    `usfda compare --data office31/ --tasks A-D,D-W --seeds 1`
+    """
+    from .baselines import SYSTEMS
+    from .experiments.compare import compare as run
+    from .experiments.tables import Row, brief
+    from .protocols import Task, office31_tasks
+
+    if (data is None) == (source is None) or (source is None) != (target is None):
+        raise InputError("give SOURCE and TARGET, or --data with the folder of a benchmark")
+    if data is not None:
+        wanted = office31_tasks(data, protocol, tasks)
+    else:
+        if tasks is not None:
+            raise InputError("--tasks belongs to --data")
+        wanted = [Task(f"{Path(str(source)).stem}→{Path(str(target)).stem}", source, target)]
+    names = list(dict.fromkeys(name.strip() for name in methods.split(","))) if methods else list(SYSTEMS)
+
+    with ExitStack() as stack:
+        live: list[Live] = []
+
+        def shown(rows: list[Row], record: dict[str, Any] | None) -> None:
+            if runtime.progress and console.is_terminal:
+                if not live:  # not before the features: their bar and a live table cannot share the screen
+                    live.append(stack.enter_context(Live(console=console, auto_refresh=False, transient=True)))
+                live[0].update(brief(rows), refresh=True)
+            elif record:
+                done, every = sum(row.finished + row.failed for row in rows), sum(row.runs for row in rows)
+                key, said = record["key"], record.get("error") or f"T_avg {record['t_avg']:.1f}"
+                _note(f"{done} of {every}: {key['method']} {key['task']} seed {key['seed']}: {said}")
+
+        rows = run(wanted, output, methods=names, seeds=seeds, backbone=backbone, shown=shown)
+    out.print(brief(rows))
+    _note(f"{output}: results.md, results.csv, results.json; every run in runs.jsonl")
+    if not any(row.finished for row in rows):
+        raise RuntimeError(f"all runs failed: {rows[0].error}")
+    for row in rows:
+        if row.failed:
+            log.warning(
+                "%s failed %d times, the last: %s; the same call tries again", row.method, row.failed, row.error
+            )
 
 
 @app.command()
@@ -318,7 +384,7 @@ def cache_clear() -> None:
 
 
 def _note(text: str) -> None:
-    logging.getLogger("usfda").info(text)
+    log.info(text)
 
 
 def _load(path: Path, backbone: str | None) -> Any:
@@ -366,82 +432,6 @@ def _rename(file: Path | None) -> dict[str, str] | None:
     if any(len(row) != 2 for row in rows):
         raise InputError(f"{file}: every line must be: name in LABELLED, name in MODEL")
     return dict(rows)
-
-
-def _check_output(*paths: Path | None) -> None:
-    """Before the long work, not after it."""
-    for path in filter(None, paths):
-        if path.is_dir():
-            raise InputError(f"{path}: is a folder; name a file to write")
-        above = next(folder for folder in path.absolute().parents if folder.exists())
-        if not above.is_dir() or not os.access(above, os.W_OK):
-            raise InputError(f"{path}: cannot be written in {above}")
-
-
-def _write_json(file: Path | None, content: Any) -> None:
-    if file is not None:
-        with whole_file(file) as out_file:
-            out_file.write(json.dumps(content, indent=1, ensure_ascii=False).encode())
-
-
-@contextmanager
-def _writer(path: Path | None) -> Iterator[Any]:
-    if path is None:
-        yield sys.stdout
-        return
-    _check_output(path)
-    with whole_file(path) as raw:
-        file = io.TextIOWrapper(raw, "utf-8", "surrogateescape", "")  # file names may be other than UTF-8
-        yield file
-        file.flush()
-        file.detach()
-
-
-def _write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
-    if form == "csv":
-        writer = csv.writer(file)
-        columns = [f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share")]
-        writer.writerow(["path", "label", "cluster", "score", "ssm", *columns])
-    for record in records:
-        if form == "jsonl":
-            file.write(json.dumps(dataclasses.asdict(record), ensure_ascii=False) + "\n")
-        elif form == "csv":
-            pairs = (x for pair in record.top for x in pair)
-            writer.writerow([record.path, record.label, record.cluster, record.score, record.ssm, *pairs])
-        else:
-            best = ", ".join(f"{name} {share:.2f}" for name, share in record.top)
-            label = f"{record.label} (cluster {record.cluster})" if record.cluster else record.label
-            file.write(f"{label:<20} score {record.score:.2f}  ssm {record.ssm:.2f}  {record.path}  ({best})\n")
-
-
-def _describe(model: Any) -> Iterable[tuple[str, str]]:
-    from .checks import describe
-
-    card, deployed = model.card["procurement"], model.card["deployment"]
-    known = model.card.get("backbone")
-    names = ", ".join(f"{name} ({n})" for name, n in card["classes"].items())
-    yield "stage", "adapted" if model.adapted else "procured, not adapted"
-    yield f"{len(model.classes_)} classes", names
-    yield (
-        "backbone",
-        f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions",
-    )
-    yield "negatives", "{kind}: {classes} classes, {samples} samples".format(**card["negatives"])
-    if card["validation"]["samples"]:
-        yield "held-out source", "{accuracy} % of {samples} samples, {rejected} % rejected".format(**card["validation"])
-    yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
-    yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})
-    yield "versions", _pairs(card["versions"])
-    if deployed:
-        yield "adapted on", f"{deployed['samples']} samples, {deployed['unknown_share']} % of them called unknown"
-        with_what = {"method": deployed["method"], "strictness": deployed["strictness"], "seed": deployed["seed"]}
-        yield "adapted with", _pairs(with_what | deployed["settings"])
-        for line in describe(deployed):
-            yield "", line
-
-
-def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in values.items())
 
 
 def globals_first(args: Sequence[str]) -> list[str]:

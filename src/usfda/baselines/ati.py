@@ -1,0 +1,75 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.optimize import linprog
+from scipy.sparse import block_array, eye_array, kron
+from scipy.spatial.distance import cdist
+from sklearn.svm import LinearSVC
+
+from .api import Outcome, Source, System
+
+ROUNDS = 6
+
+
+def assign(distance: np.ndarray, outlier: float) -> np.ndarray:
+    """The cheapest assignment of every target sample (row) to a class (column) or, at cost ``outlier``, to none (−1),
+    in which every class gets a sample at least.
+
+    min Σ_tc x_tc·d_tc + λ·Σ_t o_t  with  Σ_c x_tc + o_t = 1,  Σ_t x_tc ≥ 1,  x, o ≥ 0: its corners are whole numbers.
+    """
+    n, classes = distance.shape
+    each = min(1, n // classes)  # fewer samples than classes cannot serve all of them
+    rows = block_array([[kron(eye_array(n), np.ones((1, classes))), eye_array(n)]])
+    columns = block_array([[-kron(np.ones((1, n)), eye_array(classes)), 0 * eye_array(classes, n)]])
+    cost = np.concatenate([distance.ravel(), np.full(n, outlier)])
+    solved = linprog(cost, columns.tocsr(), np.full(classes, -each), rows.tocsr(), np.ones(n), (0, None))
+    if not solved.success:
+        raise RuntimeError(f"the linear program of ATI has no solution: {solved.message}")
+    x = solved.x[: n * classes].reshape(n, classes)
+    return np.where(x.sum(1) > 0.5, x.argmax(1), -1)
+
+
+def identity_map(S: np.ndarray, T: np.ndarray) -> np.ndarray:
+    """W nearest to the identity among those that minimise |S·Wᵀ − T|²."""
+    W: np.ndarray = np.eye(S.shape[1]) + np.linalg.lstsq(S, T - S)[0].T
+    return W
+
+
+class ATI(System):
+    """Assign target samples to source classes or to none, map the source onto them linearly, repeat; then an SVM.
+
+    d_tc = |W·μ_c − v_t|²,  λ = (max d + min d) / 2;  W = argmin Σ_t |W·μ_c(t) − v_t|²; up to six times
+
+    Panareda Busto and Gall, Open Set Domain Adaptation, ICCV 2017 (there ATI-λ).
+    """
+
+    source_free = False
+    rejects = "farther than λ from the mapped mean of every class"
+
+    def adapt(self, X: Any, source: Source | None) -> None:
+        assert source is not None
+        S, T = np.asarray(source.X[:], dtype=np.float64), np.asarray(X[:], dtype=np.float64)
+        means = np.stack([S[source.y == c].mean(0) for c in range(len(source.classes))])
+        W, before = np.eye(S.shape[1]), None
+        for _ in range(ROUNDS):
+            distance = cdist(T, means @ W.T, "sqeuclidean")
+            self.outlier = (distance.max() + distance.min()) / 2
+            chosen = assign(distance, self.outlier)
+            if before is not None and (chosen == before).all():
+                break
+            known, before = chosen >= 0, chosen
+            if known.any():
+                W = identity_map(means[chosen[known]], T[known])
+        self.means = means @ W.T
+        self.svm = LinearSVC(random_state=self.seed).fit(S @ W.T, source.y)
+
+    def decide(self, X: Any) -> Outcome:
+        T = np.asarray(X[:], dtype=np.float64)
+        distance = cdist(T, self.means, "sqeuclidean").min(1)
+        return Outcome(self.svm.predict(T), distance <= self.outlier, self.outlier / (self.outlier + distance))
+
+    @property
+    def parameters(self) -> int:
+        return int(self.means.shape[1] ** 2 + self.svm.coef_.size + self.svm.intercept_.size)

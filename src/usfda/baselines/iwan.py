@@ -1,0 +1,58 @@
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..procurement import batches
+from .api import Source
+from .training import BATCH, NetworkSystem, discriminator, domain_loss, entropy, network, optimise, reverse, warm_up
+
+
+def importance(logits: Tensor) -> Tensor:
+    """w = (1 − D(u_s)) / mean: large for source samples that look like the target."""
+    w = 1 - logits.detach().squeeze(1).sigmoid()
+    return w / w.mean().clamp(min=1e-12)
+
+
+class IWAN(NetworkSystem):
+    """A first discriminator weights the source samples, a second one aligns the target with the weighted source.
+
+    F_s and C are learnt on the source and kept; F_t starts from F_s:
+    L = [−log D(u_s) − log(1 − D(u_t))] + [−mean w·log D_0(u_s) − mean log(1 − D_0(ρu_t))] + 0.1·mean H(C(u_t))
+
+    D sees u_t without a gradient to F_t.
+
+    Zhang et al., Importance Weighted Adversarial Nets for Partial Domain Adaptation, CVPR 2018.
+    """
+
+    source_free = False
+
+    def learn(self, source: Source) -> None:
+        self.net = self.seeded(lambda: network(source.X.shape[1], len(source.classes)))
+        self.learn_classes(source)
+
+    def adapt(self, X: Any, source: Source | None) -> None:
+        assert source is not None
+        f_s, head = copy.deepcopy(self.net.f), self.net.head.requires_grad_(False)
+        d, d_0 = self.seeded(lambda: nn.ModuleList([discriminator(), discriminator()]))
+        self.trained = [self.net.f, d, d_0]
+        v_s, v_t = self.vectors(source.X), self.vectors(X)
+        take_s = batches(np.arange(len(source.y)), BATCH, self.rng)
+        take_t = batches(np.arange(len(X)), BATCH, self.rng)
+
+        def loss(p: float) -> Tensor:
+            with torch.no_grad():
+                u_s = f_s(v_s(take_s()))
+            u_t = self.net.f(v_t(take_t()))
+            w = importance(d(u_s))
+            first = domain_loss(d(u_s), d(u_t.detach()))
+            second = domain_loss(d_0(u_s), d_0(reverse(u_t, warm_up(p))), w)
+            return first + second + 0.1 * entropy(head(u_t).softmax(1)).mean()
+
+        with torch.random.fork_rng():
+            torch.manual_seed(self.seed)
+            optimise(self.trained, loss)

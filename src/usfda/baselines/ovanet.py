@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..networks import LATENT
+from .api import Outcome
+from .training import Joint, Network
+
+
+def one_vs_all_loss(o: Tensor, y: Tensor) -> Tensor:
+    """−½·log p_y(in) − ½·min_{c≠y} log p_c(out): only the nearest wrong class counts; o is the logit of "in"."""
+    right = functional.one_hot(y, o.shape[1]).bool()
+    wrong = functional.softplus(o).masked_fill(right, 0).amax(1)
+    return (functional.softplus(-o[right]) + wrong).mean() / 2
+
+
+def open_entropy(o: Tensor) -> Tensor:
+    """Mean entropy of all in-or-out decisions."""
+    p = o.sigmoid()
+    h: Tensor = (torch.special.entr(p) + torch.special.entr(1 - p)).mean()
+    return h
+
+
+class Open(nn.Module):
+    """For each class the logit of "in" against "out": the difference of two rows of unit length."""
+
+    def __init__(self, classes: int):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(2, classes, LATENT))
+
+    def forward(self, u: Tensor) -> Tensor:
+        unit = functional.normalize(self.weight, dim=2)
+        return u @ (unit[1] - unit[0]).T
+
+
+class OVANet(Joint):
+    """One classifier says which class, one for each class says whether it is one at all.
+
+    L = CE(C(u_s), y) + one_vs_all_loss(O(u_s), y) + 0.1·open_entropy(O(u_t))
+
+    F is linear alone: the published heads sit on the backbone itself.
+
+    Saito and Saenko, OVANet: One-vs-All Network for Universal Domain Adaptation, ICCV 2021.
+    """
+
+    rejects = 'the best class\'s own classifier says "out"'
+
+    def build(self, d: int, classes: int) -> list[nn.Module]:
+        self.net, self.open = Network(d, classes), Open(classes)
+        return [self.net, self.open]
+
+    def loss(self, x_s: Tensor, y_s: Tensor, x_t: Tensor, p: float) -> Tensor:
+        u_s, logits, u_t, _ = self.both(x_s, x_t)
+        closed, one_vs_all = functional.cross_entropy(logits, y_s), one_vs_all_loss(self.open(u_s), y_s)
+        return closed + one_vs_all + 0.1 * open_entropy(self.open(u_t))
+
+    def decide(self, X: Any) -> Outcome:
+        def both(v: Tensor) -> Tensor:
+            u, logits = self.net(v)
+            best = logits.argmax(1, keepdim=True)
+            return torch.column_stack([best, self.open(u).sigmoid().gather(1, best)])
+
+        best, score = self.everything(X, both).T
+        return Outcome(best.long().numpy(), (score >= 0.5).numpy(), score.numpy())

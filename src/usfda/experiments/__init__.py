@@ -1,0 +1,1 @@
+"""Experiments of many runs: in parallel, resumable, each with its tables."""

@@ -1,0 +1,159 @@
+"""Systems side by side: the same vectors, the same splits, the same metrics, over tasks and seeds."""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..backbones import DEFAULT, Backbone, get_backbone
+from ..baselines import SYSTEMS, Outcome, Source, fingerprint, get_system
+from ..data import Samples, check_source, read
+from ..features import extract
+from ..metrics import score
+from ..model import UNKNOWN, versions
+from ..protocols import Task
+from ..runtime import InputError
+from .runs import Job, Journal, run_all
+from .tables import Row, make_row, write
+
+log = logging.getLogger("usfda")
+
+
+def compare(
+    tasks: Sequence[Task],
+    out: str | Path,
+    *,
+    methods: Sequence[str] = tuple(SYSTEMS),
+    seeds: int = 3,
+    backbone: str = DEFAULT,
+    shown: Callable[[list[Row], dict[str, Any] | None], None] = lambda rows, record: None,
+) -> list[Row]:
+    """Runs every system on every task with seeds 0 … seeds−1, and writes results.json, .csv and .md to ``out``.
+
+    Runs are kept in ``out``/runs.jsonl as they finish; one that is there is not repeated. ``shown`` is called with the
+    rows so far after each. Target labels go to the metrics alone.
+    """
+    systems = {method: get_system(method) for method in methods}
+    if seeds < 1:
+        raise InputError(f"--seeds is 1 or more, not {seeds}")
+    journal = Journal(Path(out, "runs.jsonl"))
+    needed = any(isinstance(task.source, str | Path) and not str(task.source).endswith(".npz") for task in tasks)
+    m = get_backbone(backbone) if needed else None
+    names = [task.name for task in tasks]
+    domains: dict[Any, _Domain] = {}
+    jobs = []
+    for task in tasks:
+        source = _labelled(domains, task.source, task.source_classes, m, "source")
+        target = _labelled(domains, task.target, task.target_classes, m, "target")
+        if source.X.shape[1] != target.X.shape[1]:
+            raise InputError(
+                f"{task.name}: source and target have {source.X.shape[1]} and {target.X.shape[1]} dimensions"
+            )
+        labelled = source.as_source(m)
+        for seed in range(seeds):
+            for method in systems:
+                key = {
+                    "task": task.name, "method": method, "seed": seed, "code": fingerprint(method),
+                    "source": source.fingerprint, "target": target.fingerprint,
+                    "backbone": m.sha256 if m and source.paths else None, "version": versions()["usfda"],
+                }  # fmt: skip
+                jobs.append(Job(key, run, (method, labelled, target.X, target.labels, seed)))
+    jobs.sort(key=lambda job: job.key["seed"])  # every system and task once, before any a second time
+    records: list[dict[str, Any]] = []
+
+    def rows() -> list[Row]:
+        made = [make_row(method, system, records, names, seeds) for method, system in systems.items()]
+        return sorted(made, key=lambda row: -row.rank)
+
+    records += [record for job in jobs if (record := journal.finished(job))]
+    if records:
+        log.info("%d of %d runs are finished already", len(records), len(jobs))
+    shown(rows(), None)
+    for record in run_all([job for job in jobs if not journal.finished(job)], journal):
+        records.append(record)
+        shown(rows(), record)
+    done = rows()
+    about = {"backbone": m.name if m else None, "seeds": seeds, "versions": versions()}
+    write(Path(out), done, records, about, names)
+    return done
+
+
+def run(method: str, source: Source, X: Any, truth: np.ndarray, seed: int) -> dict[str, Any]:
+    """One system on one task; the labels of the target are used after its last decision."""
+    system = get_system(method)(seed)
+    times = [time.perf_counter()]
+    system.learn(source)
+    times.append(time.perf_counter())
+    system.adapt(X, None if system.source_free else source)
+    times.append(time.perf_counter())
+    outcome = system.decide(X)
+    times.append(time.perf_counter())
+    _check(outcome, len(truth), len(source.classes))
+    best = np.asarray(source.classes)[outcome.best]
+    predicted = np.where(outcome.known, best, UNKNOWN)
+    return {
+        **score(truth, predicted, best, outcome.score, source.classes),
+        "seconds": dict(zip(("learn", "adapt", "decide"), np.diff(times).round(3).tolist(), strict=True)),
+        "parameters": system.parameters,
+        "versions": versions(),
+    }
+
+
+def _check(outcome: Outcome, n: int, classes: int) -> None:
+    for name, values in asdict(outcome).items():
+        if np.shape(values) != (n,):
+            raise RuntimeError(f"decide gives {name} of shape {np.shape(values)} for {n} samples")
+    if not np.isfinite(outcome.score).all():
+        raise RuntimeError("diverged: some scores are not finite")
+    if outcome.score.min() < 0 or outcome.score.max() > 1:
+        raise RuntimeError("decide gives scores outside [0, 1]")
+    if outcome.best.min() < 0 or outcome.best.max() >= classes:
+        raise RuntimeError(f"decide gives classes outside 0 … {classes - 1}")
+
+
+@dataclass(frozen=True)
+class _Domain:
+    """One side of a task, read once."""
+
+    samples: Samples  # images or vectors, with labels
+    X: Any
+    labels: np.ndarray
+    fingerprint: str
+
+    @property
+    def paths(self) -> bool:
+        return self.samples.paths is not None
+
+    def as_source(self, m: Backbone | None) -> Source:
+        check_source(Samples(X=self.X, labels=self.labels, empty=self.samples.empty))
+        classes, y = np.unique(self.labels, return_inverse=True)
+        images = (self.samples, m) if self.paths else (None, None)
+        return Source(self.X, y, classes.tolist(), *images)
+
+
+def _labelled(
+    domains: dict[Any, _Domain], place: Any, classes: Sequence[str] | None, m: Backbone | None, side: str
+) -> _Domain:
+    name = (str(place), None if classes is None else tuple(classes))
+    if name not in domains:
+        samples = read(place, classes=classes, labelled=True)
+        X, keys = samples.X, b""
+        if samples.paths is not None:
+            if m is None:
+                raise InputError(f"{place}: one side has images and the other has features; give both alike")
+            found, kept, content = extract(samples, m, f"{side} features")
+            samples, X, keys = samples[kept], found.X, b"".join(content)
+        assert samples.labels is not None
+        if len(samples) == 0:
+            raise InputError(f"{place}: none of the images can be read")
+        digest = hashlib.sha256(keys or X.tobytes())
+        digest.update("\n".join(samples.labels.tolist()).encode())
+        domains[name] = _Domain(samples, X, samples.labels, digest.hexdigest()[:16])
+    return domains[name]

@@ -1,0 +1,91 @@
+"""Runs of an experiment: as many at once as there are threads, one thread each, each kept as soon as it is finished.
+
+A run with one thread gives the same numbers however many others there are. The journal holds one JSON line a run; what
+a killed process left of a line does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from joblib import Parallel, delayed
+
+from ..runtime import InputError, runtime
+
+log = logging.getLogger("usfda")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run: ``function(*args)`` gives a record; ``key`` is all that the record depends on."""
+
+    key: dict[str, Any]
+    function: Callable[..., dict[str, Any]]
+    args: tuple[Any, ...]
+
+
+class Journal:
+    """Finished runs by key. One that failed is told, but not counted as finished."""
+
+    def __init__(self, file: Path):
+        self.file = file
+        self.records: dict[str, dict[str, Any]] = {}
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            lines = file.read_bytes().splitlines() if file.exists() else []
+        except OSError as error:
+            raise InputError(f"{file}: cannot be used for the runs ({error.strerror})") from None
+        for line in lines:
+            try:
+                record = json.loads(line)
+                self.records[_name(record["key"])] = record
+            except (ValueError, KeyError, TypeError):
+                continue
+
+    def finished(self, job: Job) -> dict[str, Any] | None:
+        record = self.records.get(_name(job.key))
+        return None if record is None or "error" in record else record
+
+    def add(self, record: dict[str, Any]) -> None:
+        self.records[_name(record["key"])] = record
+        with self.file.open("ab") as file:
+            if file.tell() and not self._ends_whole():
+                file.write(b"\n")
+            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _ends_whole(self) -> bool:
+        with self.file.open("rb") as file:
+            file.seek(-1, os.SEEK_END)
+            return file.read(1) == b"\n"
+
+
+def _name(key: dict[str, Any]) -> str:
+    return json.dumps(key, sort_keys=True)
+
+
+def run_all(jobs: list[Job], journal: Journal) -> Iterator[dict[str, Any]]:
+    """The record of every job, in the order in which they finish."""
+    pool = Parallel(runtime.threads, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
+    for record in pool(delayed(_run)(job, runtime.cache) for job in jobs):
+        journal.add(record)
+        yield record
+
+
+def _run(job: Job, cache: Path) -> dict[str, Any]:
+    before = runtime.threads, runtime.cache, runtime.progress
+    runtime.threads, runtime.cache, runtime.progress = 1, cache, False
+    try:
+        return {"key": job.key, **job.function(*job.args)}
+    except Exception as error:  # of a system: it is a row that says so, and the others go on
+        log.debug("%s", job.key, exc_info=True)
+        return {"key": job.key, "error": " ".join(f"{type(error).__name__}: {error}".split())}
+    finally:
+        runtime.threads, runtime.cache, runtime.progress = before
