@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from usfda import ProcurementSettings, procure
+from usfda import ProcurementSettings, procure, procurement
+from usfda.baselines import training
 from usfda.runtime import runtime
 
 QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
@@ -73,3 +74,10 @@ def blobs(
 def vector_model():  # type: ignore[no-untyped-def]
     X, y = blobs([0, 1, 2, 3, 4], 30)
     return procure(X, y, settings=ProcurementSettings(iterations=200, update_every=50))
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small budget for all systems of `compare`, where only the way matters and not the result."""
+    monkeypatch.setattr(training, "STEPS", 30)
+    monkeypatch.setattr(procurement, "ProcurementSettings", lambda: QUICK)

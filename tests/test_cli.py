@@ -253,6 +253,6 @@ def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 1
-    assert "error: interrupted; the features so far are kept" in said
+    assert "error: interrupted; features and runs so far are kept" in said
     assert "Traceback" not in said
     assert not (tmp_path / "m.usfda").exists()

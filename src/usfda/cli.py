@@ -36,7 +36,7 @@ app.add_typer(cache_app, name="cache")
 out = Console(soft_wrap=True, markup=False, highlight=False)
 log = logging.getLogger("usfda")
 
-INTERRUPTED = "interrupted; the features so far are kept, and the next run goes on from there"
+INTERRUPTED = "interrupted; features and runs so far are kept, and the next call goes on from there"
 Settings = TypeVar("Settings")
 Classes = Annotated[
     str | None, typer.Option(help="Only these classes, by folder name: `a,b,c` or `@FILE`, one a line.")

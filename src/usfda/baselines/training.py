@@ -1,8 +1,8 @@
 """What the systems that train a network have in common: F and a head, one optimiser, one budget, the usual losses.
 
 F is the bottleneck that their public implementations put on the backbone: linear to 256, BatchNorm, ReLU (a system that
-has another says so). The F of the paper is larger, and all of them do worse with it (docs/baselines.md). The budget
-is the same for all: STEPS batches of BATCH source samples, STEPS of as many target samples; SGD with Nesterov momentum
+has another says so). The F of the paper is larger, and most do worse with it (docs/baselines.md). The budget is the
+same for all: STEPS batches of BATCH source samples, STEPS of as many target samples; SGD with Nesterov momentum
 0.9, weight decay 5e-4, rate η·(1 + 10p)^(−0.75), where p goes from 0 to 1. Source and target pass F in one batch, so
 that BatchNorm sees in training what it sees later.
 """

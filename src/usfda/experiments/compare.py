@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -44,25 +45,24 @@ def compare(
     if seeds < 1:
         raise InputError(f"--seeds is 1 or more, not {seeds}")
     journal = Journal(Path(out, "runs.jsonl"))
-    needed = any(isinstance(task.source, str | Path) and not str(task.source).endswith(".npz") for task in tasks)
-    m = get_backbone(backbone) if needed else None
     names = [task.name for task in tasks]
-    domains: dict[Any, _Domain] = {}
+    domains = Domains(backbone)
     jobs = []
     for task in tasks:
-        source = _labelled(domains, task.source, task.source_classes, m, "source")
-        target = _labelled(domains, task.target, task.target_classes, m, "target")
+        source = domains.read(task.source, task.source_classes, "source features")
+        target = domains.read(task.target, task.target_classes, "target features")
+        if (source.backbone is None) != (target.backbone is None):
+            raise InputError(f"{task.name}: one side has images and the other has features; give both alike")
         if source.X.shape[1] != target.X.shape[1]:
-            raise InputError(
-                f"{task.name}: source and target have {source.X.shape[1]} and {target.X.shape[1]} dimensions"
-            )
-        labelled = source.as_source(m)
+            sizes = f"{source.X.shape[1]} and {target.X.shape[1]}"
+            raise InputError(f"{task.name}: source and target have {sizes} dimensions")
+        labelled = source.as_source()
         for seed in range(seeds):
             for method in systems:
                 key = {
                     "task": task.name, "method": method, "seed": seed, "code": fingerprint(method),
                     "source": source.fingerprint, "target": target.fingerprint,
-                    "backbone": m.sha256 if m and source.paths else None, "version": versions()["usfda"],
+                    "backbone": source.backbone and source.backbone.sha256, "version": versions()["usfda"],
                 }  # fmt: skip
                 jobs.append(Job(key, run, (method, labelled, target.X, target.labels, seed)))
     jobs.sort(key=lambda job: job.key["seed"])  # every system and task once, before any a second time
@@ -80,7 +80,7 @@ def compare(
         records.append(record)
         shown(rows(), record)
     done = rows()
-    about = {"backbone": m.name if m else None, "seeds": seeds, "versions": versions()}
+    about = {"backbone": source.backbone and source.backbone.name, "seeds": seeds, "versions": versions()}
     write(Path(out), done, records, about, names)
     return done
 
@@ -119,41 +119,45 @@ def _check(outcome: Outcome, n: int, classes: int) -> None:
 
 
 @dataclass(frozen=True)
-class _Domain:
-    """One side of a task, read once."""
+class Domain:
+    """One side of a task: vectors and labels, and the images that they were made of, if they were."""
 
-    samples: Samples  # images or vectors, with labels
+    samples: Samples
     X: Any
     labels: np.ndarray
     fingerprint: str
+    backbone: Backbone | None  # None: vectors from the start
 
-    @property
-    def paths(self) -> bool:
-        return self.samples.paths is not None
-
-    def as_source(self, m: Backbone | None) -> Source:
+    def as_source(self) -> Source:
         check_source(Samples(X=self.X, labels=self.labels, empty=self.samples.empty))
         classes, y = np.unique(self.labels, return_inverse=True)
-        images = (self.samples, m) if self.paths else (None, None)
-        return Source(self.X, y, classes.tolist(), *images)
+        return Source(self.X, y, classes.tolist(), self.samples if self.backbone else None, self.backbone)
 
 
-def _labelled(
-    domains: dict[Any, _Domain], place: Any, classes: Sequence[str] | None, m: Backbone | None, side: str
-) -> _Domain:
-    name = (str(place), None if classes is None else tuple(classes))
-    if name not in domains:
-        samples = read(place, classes=classes, labelled=True)
-        X, keys = samples.X, b""
-        if samples.paths is not None:
-            if m is None:
-                raise InputError(f"{place}: one side has images and the other has features; give both alike")
-            found, kept, content = extract(samples, m, f"{side} features")
-            samples, X, keys = samples[kept], found.X, b"".join(content)
-        assert samples.labels is not None
-        if len(samples) == 0:
-            raise InputError(f"{place}: none of the images can be read")
-        digest = hashlib.sha256(keys or X.tobytes())
-        digest.update("\n".join(samples.labels.tolist()).encode())
-        domains[name] = _Domain(samples, X, samples.labels, digest.hexdigest()[:16])
-    return domains[name]
+class Domains:
+    """Domains, each read once and turned into vectors by one backbone."""
+
+    def __init__(self, backbone: str):
+        self._name = backbone
+        self._read: dict[Any, Domain] = {}
+
+    @cached_property
+    def backbone(self) -> Backbone:
+        return get_backbone(self._name)
+
+    def read(self, place: Any, classes: Sequence[str] | None, text: str) -> Domain:
+        name = (str(place), None if classes is None else tuple(classes))
+        if name not in self._read:
+            samples = read(place, classes=classes, labelled=True)
+            X, content, backbone = samples.X, b"", None
+            if samples.paths is not None:
+                backbone = self.backbone
+                found, kept, keys = extract(samples, backbone, text)
+                if len(kept) == 0:
+                    raise InputError(f"{place}: none of the images can be read")
+                samples, X, content = samples[kept], found.X, b"".join(keys)
+            assert samples.labels is not None
+            digest = hashlib.sha256(content or X.tobytes())
+            digest.update("\n".join(samples.labels.tolist()).encode())
+            self._read[name] = Domain(samples, X, samples.labels, digest.hexdigest()[:16], backbone)
+        return self._read[name]

@@ -121,8 +121,8 @@ def markdown(rows: list[Row], tasks: list[str], about: dict[str, Any]) -> str:
     figure = "h_score" if any(row.mean["h_score"] is not None for row in rows) else "t_avg"
     first = next((row for row in rows if row.rank >= 0), None)
     lines = [
-        f"Mean ± deviation over {about['seeds']} seed{'s' * (about['seeds'] > 1)} of the mean over {len(tasks)} tasks ({', '.join(tasks)}); "
-        f"backbone {about['backbone'] or 'none, features'}; seconds a run on one thread; parameters learnt in `adapt`.",
+        f"Mean ± deviation over the seeds ({about['seeds']}) of the mean over the tasks ({', '.join(tasks)}); backbone "
+        f"{about['backbone'] or 'none, features'}; seconds a run on one thread; parameters learnt in `adapt`.",
         "",
         f"First on {METRICS[figure]}: **{first.method}** ({cell(first.mean[figure], first.deviation[figure])})."
         if first
