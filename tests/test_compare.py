@@ -74,6 +74,11 @@ class NotFinite(Nearest):
         return Outcome(np.zeros(len(X), int), np.ones(len(X), bool), np.full(len(X), np.nan))
 
 
+class Dies(Nearest):
+    def adapt(self, X, source):
+        os._exit(9)
+
+
 class NoDecision(System):
     source_free = True
     rejects = "never"
@@ -188,6 +193,19 @@ def test_what_fails_is_a_row_and_the_others_finish(
     assert "0/1, 1 failed: ArithmeticError: went wrong badly" in text
     assert call(tmp_path, f"{own}:Fails", "--seeds", "1") == 1
     assert "all runs failed" in capsys.readouterr().err
+
+
+def test_a_system_that_takes_its_process_down_is_a_row(
+    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "threads", 2)
+    tasks = [Task("t", tmp_path / "source.npz", tmp_path / "target.npz")]
+    rows = compare(tasks, tmp_path / "out", methods=[f"{own}:Dies", f"{own}:Nearest"], seeds=2)
+    assert [(row.method.split(":")[-1], row.finished, row.failed) for row in rows] == [
+        ("Nearest", 2, 0),
+        ("Dies", 0, 2),
+    ]
+    assert "process died" in str(rows[1].error)
 
 
 def read(folder: Path) -> dict:

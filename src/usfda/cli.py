@@ -8,6 +8,7 @@ import io
 import json
 import logging
 import sys
+import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
@@ -314,16 +315,22 @@ def compare(
 
     with ExitStack() as stack:
         live: list[Live] = []
+        fresh: list[float] = []  # when each run of this call was finished
 
         def shown(rows: list[Row], record: dict[str, Any] | None) -> None:
+            fresh.append(time.monotonic())
+            done, every = sum(row.finished + row.failed for row in rows), sum(row.runs for row in rows)
+            state = f"{done} of {every}"
             if runtime.progress and console.is_terminal:
                 if not live:  # not before the features: their bar and a live table cannot share the screen
                     live.append(stack.enter_context(Live(console=console, auto_refresh=False, transient=True)))
-                live[0].update(brief(rows), refresh=True)
+                if len(fresh) > 1:
+                    left = (every - done) * (fresh[-1] - fresh[0]) / (len(fresh) - 1)
+                    state += f" runs, about {left / 60:.0f} min left"
+                live[0].update(brief(rows, state), refresh=True)
             elif record:
-                done, every = sum(row.finished + row.failed for row in rows), sum(row.runs for row in rows)
                 key, said = record["key"], record.get("error") or f"T_avg {record['t_avg']:.1f}"
-                _note(f"{done} of {every}: {key['method']} {key['task']} seed {key['seed']}: {said}")
+                _note(f"{state}: {key['method']} {key['task']} seed {key['seed']}: {said}")
 
         rows = run(wanted, output, methods=names, seeds=seeds, backbone=backbone, shown=shown)
     out.print(brief(rows))

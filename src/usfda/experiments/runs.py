@@ -10,7 +10,11 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -73,10 +77,30 @@ def _name(key: dict[str, Any]) -> str:
 
 def run_all(jobs: list[Job], journal: Journal) -> Iterator[dict[str, Any]]:
     """The record of every job, in the order in which they finish."""
-    pool = Parallel(runtime.threads, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
-    for record in pool(delayed(_run)(job, runtime.cache) for job in jobs):
+    left = {_name(job.key): job for job in jobs}
+    for record in _side_by_side(jobs) if runtime.threads > 1 else (_run(job, runtime.cache) for job in jobs):
+        del left[_name(record["key"])]
         journal.add(record)
         yield record
+    for job in left.values():  # one of them ended its process, as the system does where memory runs out
+        record = _alone(job)
+        journal.add(record)
+        yield record
+
+
+def _side_by_side(jobs: list[Job]) -> Iterator[dict[str, Any]]:
+    """Ends early when a process dies: who was in it cannot be told."""
+    pool = Parallel(runtime.threads, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
+    with suppress(BrokenProcessPool):
+        yield from pool(delayed(_run)(job, runtime.cache) for job in jobs)
+
+
+def _alone(job: Job) -> dict[str, Any]:
+    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+        try:
+            return pool.submit(_run, job, runtime.cache).result()
+        except BrokenProcessPool:
+            return {"key": job.key, "error": "its process died; perhaps memory ran out"}
 
 
 def _run(job: Job, cache: Path) -> dict[str, Any]:

@@ -104,11 +104,15 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def brief(rows: list[Row]) -> Table:
-    """For a terminal."""
-    table = Table("system", "T_avg", "T_unk", "H", "seconds", "runs", box=None)
+def brief(rows: list[Row], caption: str | None = None) -> Table:
+    """For a terminal; in brackets the mean of the tasks so far."""
+    table = Table("system", "T_avg", "T_unk", "H", "seconds", "runs", box=None, caption=caption)
     for row in rows:
-        means = (cell(row.mean[metric], row.deviation[metric]) for metric in ("t_avg", "t_unk", "h_score"))
+        means = []
+        for metric in ("t_avg", "t_unk", "h_score"):
+            so_far = _mean([task[metric] for task in row.tasks.values()])
+            whole = row.mean[metric] is not None or so_far is None
+            means.append(cell(row.mean[metric], row.deviation[metric]) if whole else f"({so_far:.1f})")
         state = f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else "")
         table.add_row(row.method, *means, f"{row.seconds['learn'] + row.seconds['adapt']:.1f}", state)
     return table
