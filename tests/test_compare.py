@@ -214,9 +214,9 @@ def read(folder: Path) -> dict:
 
 def test_the_number_of_processes_changes_nothing(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tasks = [Task("t", tmp_path / "source.npz", tmp_path / "target.npz")]
-    one = compare(tasks, tmp_path / "one", methods=["source-only", "shot"], seeds=1)
+    one = compare(tasks, tmp_path / "one", methods=["source-only", "lead"], seeds=1)
     monkeypatch.setattr(runtime, "threads", 2)
-    two = compare(tasks, tmp_path / "two", methods=["source-only", "shot"], seeds=1)
+    two = compare(tasks, tmp_path / "two", methods=["source-only", "lead"], seeds=1)
     assert [row.mean for row in one] == [row.mean for row in two]
     assert runtime.threads == 2
 

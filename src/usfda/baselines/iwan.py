@@ -3,13 +3,11 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..procurement import batches
 from .api import Source
-from .training import BATCH, NetworkSystem, discriminator, domain_loss, entropy, network, optimise, reverse, warm_up
+from .training import NetworkSystem, discriminator, domain_loss, entropy, network, reverse, warm_up
 
 
 def importance(logits: Tensor) -> Tensor:
@@ -40,19 +38,16 @@ class IWAN(NetworkSystem):
         f_s, head = copy.deepcopy(self.net.f), self.net.head.requires_grad_(False)
         d, d_0 = self.seeded(lambda: nn.ModuleList([discriminator(), discriminator()]))
         self.trained = [self.net.f, d, d_0]
-        v_s, v_t = self.vectors(source.X), self.vectors(X)
-        take_s = batches(np.arange(len(source.y)), BATCH, self.rng)
-        take_t = batches(np.arange(len(X)), BATCH, self.rng)
+        take = self.pairs(X, source)
 
         def loss(p: float) -> Tensor:
+            v_s, _, v_t = take()
             with torch.no_grad():
-                u_s = f_s(v_s(take_s()))
-            u_t = self.net.f(v_t(take_t()))
+                u_s = f_s(v_s)
+            u_t = self.net.f(v_t)
             w = importance(d(u_s))
             first = domain_loss(d(u_s), d(u_t.detach()))
             second = domain_loss(d_0(u_s), d_0(reverse(u_t, warm_up(p))), w)
             return first + second + 0.1 * entropy(head(u_t).softmax(1)).mean()
 
-        with torch.random.fork_rng():
-            torch.manual_seed(self.seed)
-            optimise(self.trained, loss)
+        self.optimise(self.trained, loss)

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -102,34 +103,6 @@ def soft_cross_entropy(logits: Tensor, share: Tensor) -> Tensor:
     return -(share * logits.log_softmax(1)).sum(1)
 
 
-def optimise(
-    modules: Sequence[nn.Module],
-    loss: Callable[[float], Tensor],
-    rate: float = RATE,
-    rounds: int = 1,
-    refresh: Callable[[int], None] = lambda _: None,
-) -> None:
-    """Minimises ``loss(p)``; at the beginning of each of ``rounds`` equal parts ``refresh(round)`` is called."""
-    parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-    optimiser = torch.optim.SGD(parameters, rate, 0.9, weight_decay=5e-4, nesterov=True, fused=True)
-    starts = [STEPS * r // rounds for r in range(rounds)]
-    for step in range(STEPS):
-        if step in starts:
-            refresh(starts.index(step))
-        p = step / STEPS
-        optimiser.param_groups[0]["lr"] = rate * (1 + 10 * p) ** -0.75
-        for module in modules:
-            module.train()
-        value = loss(p)
-        if not torch.isfinite(value):
-            raise RuntimeError(f"diverged: the loss is not finite at step {step}")
-        optimiser.zero_grad()
-        value.backward()  # type: ignore[no-untyped-call]
-        optimiser.step()
-    for module in modules:
-        module.eval()
-
-
 class NetworkSystem(System):
     """A system that is a network; it says unknown where the softmax is below SURE, unless it has a rule of its own."""
 
@@ -152,6 +125,36 @@ class NetworkSystem(System):
             torch.manual_seed(self.seed)
             return make().to(place)
 
+    def optimise(
+        self,
+        modules: Sequence[nn.Module],
+        loss: Callable[[float], Tensor],
+        rate: float = RATE,
+        rounds: int = 1,
+        refresh: Callable[[int], None] = lambda _: None,
+    ) -> None:
+        """Minimises ``loss(p)``; at the beginning of each of ``rounds`` equal parts ``refresh(round)`` is called."""
+        parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
+        optimiser = torch.optim.SGD(parameters, rate, 0.9, weight_decay=5e-4, nesterov=True, fused=True)
+        starts = [STEPS * r // rounds for r in range(rounds)]
+        with torch.random.fork_rng():  # for dropout
+            torch.manual_seed(self.seed)
+            for step in range(STEPS):
+                if step in starts:
+                    refresh(starts.index(step))
+                p = step / STEPS
+                optimiser.param_groups[0]["lr"] = rate * (1 + 10 * p) ** -0.75
+                for module in modules:
+                    module.train()
+                value = loss(p)
+                if not torch.isfinite(value):
+                    raise RuntimeError(f"diverged: the loss is not finite at step {step}")
+                optimiser.zero_grad()
+                value.backward()  # type: ignore[no-untyped-call]
+                optimiser.step()
+        for module in modules:
+            module.eval()
+
     def learn_classes(self, source: Source, smoothing: float = 0.0) -> None:
         """Cross-entropy on the source, as a start for what comes later."""
         vectors, y = self.vectors(source.X), self.labels(source)
@@ -161,7 +164,7 @@ class NetworkSystem(System):
             index = take()
             return functional.cross_entropy(self.net(vectors(index))[1], y[index], label_smoothing=smoothing)
 
-        optimise([self.net], loss)
+        self.optimise([self.net], loss)
 
     def vectors(self, X: Any) -> Callable[[np.ndarray], Tensor]:
         place = device()
@@ -169,6 +172,18 @@ class NetworkSystem(System):
 
     def labels(self, source: Source) -> Tensor:
         return torch.from_numpy(source.y.astype(np.int64)).to(device())
+
+    def pairs(self, X: Any, source: Source) -> Callable[[], tuple[Tensor, Tensor, Tensor]]:
+        """Endless batches: v_s, y_s, v_t."""
+        v_s, v_t, y = self.vectors(source.X), self.vectors(X), self.labels(source)
+        take_s = batches(np.arange(len(source.y)), BATCH, self.rng)
+        take_t = batches(np.arange(len(X)), BATCH, self.rng)
+
+        def take() -> tuple[Tensor, Tensor, Tensor]:
+            index = take_s()
+            return v_s(index), y[index], v_t(take_t())
+
+        return take
 
     def everything(self, X: Any, network: Callable[[Tensor], Tensor]) -> Tensor:
         """network(X), on the CPU, in the mode that decides."""
@@ -193,17 +208,9 @@ class Joint(NetworkSystem):
         assert source is not None
         classes = len(source.classes)
         self.trained = list(self.seeded(lambda: nn.ModuleList(self.build(source.X.shape[1], classes))))
-        v_s, v_t, y = self.vectors(source.X), self.vectors(X), self.labels(source)
-        take_s = batches(np.arange(len(source.y)), BATCH, self.rng)
-        take_t = batches(np.arange(len(X)), BATCH, self.rng)
-
-        def loss(p: float) -> Tensor:
-            index = take_s()
-            return self.loss(v_s(index), y[index], v_t(take_t()), p)
-
-        with torch.random.fork_rng():  # for dropout
-            torch.manual_seed(self.seed)
-            optimise(self.trained, loss, rounds=self.rounds, refresh=lambda r: self.refresh(X, r))
+        take = self.pairs(X, source)
+        refresh = partial(self.refresh, X)
+        self.optimise(self.trained, lambda p: self.loss(*take(), p), rounds=self.rounds, refresh=refresh)
 
     def refresh(self, X: Any, r: int) -> None:
         """At the beginning of round r, with the whole target."""
@@ -251,7 +258,7 @@ class SourceFree(NetworkSystem):
             index = take()
             return self.loss(torch.from_numpy(index), *self.net(vectors(index)))
 
-        optimise([self.net], loss, self.rate, self.rounds, lambda r: self.refresh(*self.bank(X), r))
+        self.optimise([self.net], loss, self.rate, self.rounds, lambda r: self.refresh(*self.bank(X), r))
 
     def bank(self, X: Any) -> tuple[Tensor, Tensor]:
         """u at unit length and the probabilities of all samples."""

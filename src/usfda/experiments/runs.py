@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from joblib import Parallel, delayed
+from threadpoolctl import threadpool_limits
 
 from ..runtime import InputError, runtime
 
@@ -107,7 +108,8 @@ def _run(job: Job, cache: Path) -> dict[str, Any]:
     before = runtime.threads, runtime.cache, runtime.progress
     runtime.threads, runtime.cache, runtime.progress = 1, cache, False
     try:
-        return {"key": job.key, **job.function(*job.args)}
+        with threadpool_limits(1):  # also what scikit-learn and BLAS would use
+            return {"key": job.key, **job.function(*job.args)}
     except Exception as error:  # of a system: it is a row that says so, and the others go on
         log.debug("%s", job.key, exc_info=True)
         return {"key": job.key, "error": " ".join(f"{type(error).__name__}: {error}".split())}
