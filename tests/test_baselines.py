@@ -18,7 +18,7 @@ from torch.nn import functional
 from usfda.baselines import SYSTEMS, Outcome, Source, get_system, training
 from usfda.baselines.ati import ATI, assign, identity_map
 from usfda.baselines.glc import GLC, count_classes, one_vs_all
-from usfda.baselines.iwan import importance
+from usfda.baselines.iwan import IWAN, importance
 from usfda.baselines.lead import known_space, pseudo_labels, unknown_part
 from usfda.baselines.osbp import boundary_loss
 from usfda.baselines.ovanet import one_vs_all_loss, open_entropy
@@ -176,6 +176,15 @@ def test_iwan_importance_has_mean_one_and_falls_with_the_source_likeness(logits:
     assert w.mean().item() == pytest.approx(1)
     order = np.argsort(logits)
     assert (np.diff(w.numpy()[order]) <= 1e-12).all()
+
+
+def test_iwan_weights_shared_source_classes_more() -> None:
+    system, labelled = IWAN(), source(list(range(8)))
+    system.learn(labelled)
+    system.adapt(domain([0, 1, 2], 2.0, seed=1)[0], labelled)
+    with torch.no_grad():
+        w = importance(system.d(system.f_s(torch.from_numpy(labelled.X)))).numpy()
+    assert w[labelled.y < 3].mean() > 1.5 * w[labelled.y >= 3].mean()
 
 
 @settings(max_examples=40)

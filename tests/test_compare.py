@@ -307,7 +307,10 @@ def test_wrong_calls(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_names_of_the_systems() -> None:
+def test_names_of_the_systems(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compare", "--help"]) == 0
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    assert ", ".join(SYSTEMS) in shown
     for name in SYSTEMS:
         system = get_system(name)
         assert isinstance(system.source_free, bool)

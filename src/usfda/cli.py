@@ -285,7 +285,11 @@ def compare(
     ] = "office31",
     tasks: Annotated[str | None, typer.Option(help="Of the benchmark, such as `A-D,D-W`; all by default.")] = None,
     methods: Annotated[
-        str | None, typer.Option(help="Names with commas, `FILE.py:Class` for your own; all by default.")
+        str | None,
+        typer.Option(
+            help="With commas, of usfda, paper, usfda-b, source-only, dann, rtn, iwan, pada, ati, osbp, uan, shot, "
+            "ovanet, glc, lead, and `FILE.py:Class` for your own; all but that by default."
+        ),
     ] = None,
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each system on each task.")] = 3,
     backbone: Backbone = "efficientnet_lite0",

@@ -35,18 +35,18 @@ class IWAN(NetworkSystem):
 
     def adapt(self, X: Any, source: Source | None) -> None:
         assert source is not None
-        f_s, head = copy.deepcopy(self.net.f), self.net.head.requires_grad_(False)
-        d, d_0 = self.seeded(lambda: nn.ModuleList([discriminator(), discriminator()]))
-        self.trained = [self.net.f, d, d_0]
+        self.f_s, head = copy.deepcopy(self.net.f), self.net.head.requires_grad_(False)
+        self.d, d_0 = self.seeded(lambda: nn.ModuleList([discriminator(), discriminator()]))
+        self.trained = [self.net.f, self.d, d_0]
         take = self.pairs(X, source)
 
         def loss(p: float) -> Tensor:
             v_s, _, v_t = take()
             with torch.no_grad():
-                u_s = f_s(v_s)
+                u_s = self.f_s(v_s)
             u_t = self.net.f(v_t)
-            w = importance(d(u_s))
-            first = domain_loss(d(u_s), d(u_t.detach()))
+            w = importance(self.d(u_s))
+            first = domain_loss(self.d(u_s), self.d(u_t.detach()))
             second = domain_loss(d_0(u_s), d_0(reverse(u_t, warm_up(p))), w)
             return first + second + 0.1 * entropy(head(u_t).softmax(1)).mean()
 
