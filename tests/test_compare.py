@@ -120,20 +120,20 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
     assert set(rows) == {"source-only", "Nearest", "WithSource"}
     nearest = rows["Nearest"]
     assert nearest["finished"] == nearest["runs"] == 2
-    assert nearest["mean"]["t_unk"] == 100
-    assert nearest["mean"]["h_score"] > 95
-    assert nearest["deviation"]["h_score"] == 0
+    assert nearest["overall"]["t_unk"] == {"mean": 100, "deviation": 0}
+    assert nearest["overall"]["h_score"]["mean"] > 95
+    assert nearest["tasks"]["source→target"] == nearest["overall"]
     assert nearest["source_free"] is True
     assert rows["WithSource"]["source_free"] is False
-    assert rows["WithSource"]["mean"] == nearest["mean"]
+    assert rows["WithSource"]["overall"] == nearest["overall"]
     assert len(result["runs"]) == 6
     for run in result["runs"]:
         assert run["seconds"].keys() == {"learn", "adapt", "decide"}
         assert {"t_avg", "t_unk", "h_score", "parameters", "versions", "confusion"} <= run.keys()
     with (tmp_path / "out" / "results.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert [row["task"] for row in table] == ["mean", "source→target"] * 3
-    assert float(table[0]["h_score"]) == pytest.approx(result["systems"][0]["mean"]["h_score"])
+    assert [row["task"] for row in table] == ["overall", "source→target"] * 3
+    assert float(table[0]["h_score"]) == pytest.approx(result["systems"][0]["overall"]["h_score"]["mean"], abs=0.01)
     text = (tmp_path / "out" / "results.md").read_text()
     assert "First on H: **" in text
     assert "farther than any source sample" in text
@@ -186,7 +186,7 @@ def test_what_fails_is_a_row_and_the_others_finish(
     assert "ArithmeticError: went wrong badly" in shown
     rows = {row["method"].split(":")[-1]: row for row in read(tmp_path)["systems"]}
     assert rows["Fails"]["failed"] == 1
-    assert rows["Fails"]["mean"]["h_score"] is None
+    assert rows["Fails"]["overall"]["h_score"]["mean"] is None
     assert "diverged" in rows["NotFinite"]["error"]
     assert rows["Nearest"]["finished"] == 1
     text = (tmp_path / "out" / "results.md").read_text()
@@ -217,7 +217,7 @@ def test_the_number_of_processes_changes_nothing(own: str, tmp_path: Path, monke
     one = compare(tasks, tmp_path / "one", methods=["source-only", "lead"], seeds=1)
     monkeypatch.setattr(runtime, "threads", 2)
     two = compare(tasks, tmp_path / "two", methods=["source-only", "lead"], seeds=1)
-    assert [row.mean for row in one] == [row.mean for row in two]
+    assert [row.overall for row in one] == [row.overall for row in two]
     assert runtime.threads == 2
 
 
@@ -251,7 +251,7 @@ def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:
     example = page.read_text().split("```python\n")[1].split("```")[0]
     (tmp_path / "mine.py").write_text(example)
     assert call(tmp_path, f"{tmp_path / 'mine.py'}:Nearest", "--seeds", "1") == 0
-    assert read(tmp_path)["systems"][0]["mean"]["h_score"] > 95
+    assert read(tmp_path)["systems"][0]["overall"]["h_score"]["mean"] > 95
 
 
 def test_tasks_of_office31(tmp_path: Path) -> None:

@@ -23,8 +23,28 @@ METRICS = {
 
 
 @dataclass(frozen=True)
+class Figure:
+    """A metric over the seeds; None where it is not defined, or for the deviation of one seed."""
+
+    mean: float | None
+    deviation: float | None
+
+    def __str__(self) -> str:
+        if self.mean is None:
+            return "–"
+        return f"{self.mean:.1f}" if self.deviation is None else f"{self.mean:.1f} ± {self.deviation:.1f}"
+
+
+def figure(values: Sequence[float | None]) -> Figure:
+    found = [value for value in values if value is not None]
+    if not found:
+        return Figure(None, None)
+    return Figure(float(np.mean(found)), float(np.std(found)) if len(found) > 1 else None)
+
+
+@dataclass(frozen=True)
 class Row:
-    """A system over all tasks: the mean over tasks for every seed, then mean and deviation over the seeds."""
+    """A system: its figures on every task, and overall, over the seeds' means of all tasks."""
 
     method: str
     source_free: bool
@@ -34,16 +54,15 @@ class Row:
     runs: int
     error: str | None  # of the last run that failed
     parameters: int | None
-    mean: dict[str, float | None]
-    deviation: dict[str, float | None]
-    tasks: dict[str, dict[str, float | None]]  # mean over the seeds
+    overall: dict[str, Figure]
+    tasks: dict[str, dict[str, Figure]]
     seconds: dict[str, float]
 
     @property
     def rank(self) -> float:
         """What it is ordered by: H, or T_avg where there is no H."""
-        value = self.mean["h_score"] if self.mean["h_score"] is not None else self.mean["t_avg"]
-        return -1.0 if value is None else value
+        h, t = self.overall["h_score"].mean, self.overall["t_avg"].mean
+        return h if h is not None else -1.0 if t is None else t
 
 
 def make_row(method: str, system: type[System], records: list[dict[str, Any]], tasks: list[str], seeds: int) -> Row:
@@ -51,17 +70,14 @@ def make_row(method: str, system: type[System], records: list[dict[str, Any]], t
     good = [record for record in mine if "error" not in record]
     errors = [record["error"] for record in mine if "error" in record]
 
-    def values(metric: str, **wanted: Any) -> list[float | None]:
-        return [r[metric] for r in good if all(r["key"][k] == v for k, v in wanted.items())]
+    def values(metric: str, part: str, name: Any) -> list[float | None]:
+        return [record[metric] for record in good if record["key"][part] == name]
 
-    mean: dict[str, float | None] = {}
-    deviation: dict[str, float | None] = {}
-    for metric in METRICS:
-        each = [values(metric, seed=seed) for seed in range(seeds)]
+    def overall(metric: str) -> Figure:
+        each = [values(metric, "seed", seed) for seed in range(seeds)]
         # A mean over some of the tasks cannot be compared with one over all.
-        whole = [_mean(v) for v in each if len(v) == len(tasks) and None not in v]
-        mean[metric] = _mean(whole)
-        deviation[metric] = float(np.std(whole)) if len(whole) > 1 else None  # type: ignore[arg-type]
+        return figure([figure(v).mean for v in each if len(v) == len(tasks) and None not in v])
+
     return Row(
         method,
         system.source_free,
@@ -71,22 +87,10 @@ def make_row(method: str, system: type[System], records: list[dict[str, Any]], t
         len(tasks) * seeds,
         errors[-1] if errors else None,
         max((record["parameters"] for record in good), default=None),
-        mean,
-        deviation,
-        {task: {metric: _mean(values(metric, task=task)) for metric in METRICS} for task in tasks},
+        {metric: overall(metric) for metric in METRICS},
+        {task: {metric: figure(values(metric, "task", task)) for metric in METRICS} for task in tasks},
         {part: float(np.mean([r["seconds"][part] for r in good] or [0])) for part in ("learn", "adapt", "decide")},
     )
-
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    found = [v for v in values if v is not None]
-    return float(np.mean(found)) if found else None
-
-
-def cell(mean: float | None, deviation: float | None = None) -> str:
-    if mean is None:
-        return "–"
-    return f"{mean:.1f}" if deviation is None else f"{mean:.1f} ± {deviation:.1f}"
 
 
 def cells(row: Row) -> list[str]:
@@ -97,7 +101,7 @@ def cells(row: Row) -> list[str]:
     return [
         row.method,
         "yes" if row.source_free else "no",
-        *(cell(row.mean[metric], row.deviation[metric]) for metric in METRICS),
+        *(str(row.overall[metric]) for metric in METRICS),
         *(f"{row.seconds[part]:.1f}" for part in ("learn", "adapt")),
         "–" if row.parameters is None else f"{row.parameters / 1e6:.2f} M",
         state,
@@ -110,9 +114,9 @@ def brief(rows: list[Row], caption: str | None = None) -> Table:
     for row in rows:
         means = []
         for metric in ("t_avg", "t_unk", "h_score"):
-            so_far = _mean([task[metric] for task in row.tasks.values()])
-            whole = row.mean[metric] is not None or so_far is None
-            means.append(cell(row.mean[metric], row.deviation[metric]) if whole else f"({so_far:.1f})")
+            so_far = figure([task[metric].mean for task in row.tasks.values()]).mean
+            whole = row.overall[metric].mean is not None or so_far is None
+            means.append(str(row.overall[metric]) if whole else f"({so_far:.1f})")
         state = f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else "")
         table.add_row(row.method, *means, f"{row.seconds['learn'] + row.seconds['adapt']:.1f}", state)
     return table
@@ -122,21 +126,21 @@ HEAD = ["system", "source-free", *METRICS.values(), "learn, s", "adapt, s", "lea
 
 
 def markdown(rows: list[Row], tasks: list[str], about: dict[str, Any]) -> str:
-    figure = "h_score" if any(row.mean["h_score"] is not None for row in rows) else "t_avg"
+    metric = "h_score" if any(row.overall["h_score"].mean is not None for row in rows) else "t_avg"
     first = next((row for row in rows if row.rank >= 0), None)
     lines = [
         f"Mean ± deviation over the seeds ({about['seeds']}) of the mean over the tasks ({', '.join(tasks)}); backbone "
         f"{about['backbone'] or 'none, features'}; seconds a run on one thread; parameters learnt in `adapt`.",
         "",
-        f"First on {METRICS[figure]}: **{first.method}** ({cell(first.mean[figure], first.deviation[figure])})."
+        f"First on {METRICS[metric]}: **{first.method}** ({first.overall[metric]})."
         if first
         else "No system has finished all tasks.",
         "",
         _table(HEAD, map(cells, rows)),
         "",
-        f"{METRICS[figure]} by task, mean of the seeds:",
+        f"{METRICS[metric]} by task:",
         "",
-        _table(["system", *tasks], ([row.method, *(cell(row.tasks[t][figure]) for t in tasks)] for row in rows)),
+        _table(["system", *tasks], ([row.method, *(str(row.tasks[task][metric]) for task in tasks)] for row in rows)),
         "",
         "How each decides what is unknown:",
         "",
@@ -178,9 +182,9 @@ def write(out: Path, rows: list[Row], records: list[dict[str, Any]], about: dict
             row.runs,
             row.error,
         ]
-        writer.writerow([row.method, "mean", *(v for m in METRICS for v in (row.mean[m], row.deviation[m])), *rest])
-        for task in tasks:
-            writer.writerow([row.method, task, *(v for m in METRICS for v in (row.tasks[task][m], None))])
+        for name, figures in {"overall": row.overall, **row.tasks}.items():
+            numbers = [v for m in METRICS for v in (figures[m].mean, figures[m].deviation)]
+            writer.writerow([row.method, name, *map(_rounded, numbers + (rest if name == "overall" else []))])
     whole = {**about, "tasks": tasks, "systems": [asdict(row) for row in rows], "runs": records}
     contents = {
         "results.json": json.dumps(whole, indent=1, ensure_ascii=False),
@@ -190,3 +194,7 @@ def write(out: Path, rows: list[Row], records: list[dict[str, Any]], about: dict
     for name, content in contents.items():
         with whole_file(out / name) as file:
             file.write(content.encode())
+
+
+def _rounded(value: Any) -> Any:
+    return round(value, 2) if isinstance(value, float) else value
