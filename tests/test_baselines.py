@@ -26,7 +26,7 @@ from usfda.baselines.pada import class_weights
 from usfda.baselines.rtn import WIDTHS, mmd
 from usfda.baselines.shot import SHOT, entropy_threshold
 from usfda.baselines.shot import pseudo_labels as shot_labels
-from usfda.baselines.training import discriminator, domain_loss, reverse, warm_up
+from usfda.baselines.training import discriminator, domain_loss, normalised_entropy, reverse, warm_up
 from usfda.baselines.uan import UAN, batch_weight, transferability
 from usfda.metrics import score
 
@@ -163,7 +163,7 @@ def test_mmd_is_that_of_sklearns_kernels() -> None:
     for part in (u, p):
         distance = ((part[:, None] - part[None]) ** 2).sum(2)
         mean = distance.sum() / (7 * 6)
-        k *= np.mean([rbf_kernel(part, gamma=1 / (w * mean)) for w in WIDTHS], axis=0)
+        k *= np.sum([rbf_kernel(part, gamma=1 / (w * mean)) for w in WIDTHS], axis=0)
     expected = k[:3, :3].mean() + k[3:, 3:].mean() - 2 * k[:3, 3:].mean()
     assert mmd(3, torch.from_numpy(u), torch.from_numpy(p)).item() == pytest.approx(expected)
     same = torch.from_numpy(np.concatenate([u, u]))
@@ -254,7 +254,19 @@ def test_ovanet_losses_by_hand() -> None:
     expected = np.mean(np.add(hardest, right)) / 2
     assert one_vs_all_loss(o, torch.tensor([0, 1])).item() == pytest.approx(expected, rel=1e-5)
     assert open_entropy(torch.zeros(3, 4)).item() == pytest.approx(np.log(2))
-    assert open_entropy(torch.tensor([[30.0, -30.0]])).item() == pytest.approx(0, abs=1e-6)
+    sure = torch.tensor([[30.0, -30.0]], requires_grad=True)
+    assert open_entropy(sure).item() == pytest.approx(0, abs=1e-6)
+    open_entropy(sure).backward()
+    assert torch.isfinite(sure.grad).all()
+
+
+def test_entropy_stays_in_bounds_and_has_a_gradient_everywhere() -> None:
+    logits = torch.tensor([[200.0, 0.0, -200.0], [0.0, 0.0, 0.0]], requires_grad=True)
+    h = normalised_entropy(logits.softmax(1))
+    np.testing.assert_allclose(h.detach(), [0, 1], atol=1e-6)
+    assert normalised_entropy(torch.full((1, 31), 1 / 31)).item() <= 1
+    h.sum().backward()
+    assert torch.isfinite(logits.grad).all()
 
 
 def test_shot_by_hand() -> None:
@@ -320,7 +332,7 @@ def test_lead_tells_unknown_by_the_part_outside() -> None:
     for c in range(3):
         p[20 * c : 20 * c + 20, c] = 0.96
     p[60:] = 1 / 3
-    found = pseudo_labels(u, p, head, 6)
+    found = pseudo_labels(u, p, head, known_space(head), 6)
     assert found.unknown.tolist() == [False] * 60 + [True] * 60
     assert found.share[:60].argmax(1).tolist() == np.repeat([0, 1, 2], 20).tolist()
     assert found.weight.min() >= 0

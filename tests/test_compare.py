@@ -23,10 +23,17 @@ from usfda.protocols import Task, office31_tasks
 from usfda.runtime import InputError, runtime
 
 OWN = '''
+from __future__ import annotations
 import os, time
+from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
 from usfda.baselines import Outcome, System
+
+
+@dataclass
+class Settings:  # a data class needs its module to be known while it is made
+    scale: float = 1.0
 
 
 class Nearest(System):
@@ -72,6 +79,11 @@ class NotFinite(Nearest):
 
     def decide(self, X):
         return Outcome(np.zeros(len(X), int), np.ones(len(X), bool), np.full(len(X), np.nan))
+
+
+class MinusOne(Nearest):
+    def decide(self, X):
+        return Outcome(np.zeros(len(X), int), -np.ones(len(X), int), np.ones(len(X)))
 
 
 class Dies(Nearest):
@@ -158,6 +170,18 @@ def test_finished_runs_are_not_repeated(own: str, tmp_path: Path, capsys: pytest
     assert calls(tmp_path) == 9
 
 
+def test_a_file_that_changes_while_it_runs_is_not_mixed_with_itself(own: str, tmp_path: Path) -> None:
+    tasks = [Task("t", tmp_path / "source.npz", tmp_path / "target.npz")]
+
+    def shown(rows: list, record: dict | None) -> None:
+        if record and record["key"]["seed"] == 0:
+            Path(own).write_text(OWN + "# edited\n")
+
+    (row,) = compare(tasks, tmp_path / "out", methods=[f"{own}:Nearest"], seeds=2, shown=shown)
+    assert (row.finished, row.failed) == (1, 1)
+    assert "was changed" in str(row.error)
+
+
 def test_killed_and_called_again(own: str, tmp_path: Path) -> None:
     """A process that is really killed in the middle of its second run."""
     command = [sys.executable, "-m", "usfda", "--threads", "1", "compare", str(tmp_path / "source.npz")]
@@ -181,13 +205,14 @@ def test_killed_and_called_again(own: str, tmp_path: Path) -> None:
 def test_what_fails_is_a_row_and_the_others_finish(
     own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(tmp_path, f"{own}:Fails,{own}:NotFinite,{own}:Nearest", "--seeds", "1") == 0
+    assert call(tmp_path, f"{own}:Fails,{own}:NotFinite,{own}:MinusOne,{own}:Nearest", "--seeds", "1") == 0
     shown = capsys.readouterr().err
     assert "ArithmeticError: went wrong badly" in shown
     rows = {row["method"].split(":")[-1]: row for row in read(tmp_path)["systems"]}
     assert rows["Fails"]["failed"] == 1
     assert rows["Fails"]["overall"]["h_score"]["mean"] is None
     assert "diverged" in rows["NotFinite"]["error"]
+    assert "not of true and false" in rows["MinusOne"]["error"]
     assert rows["Nearest"]["finished"] == 1
     text = (tmp_path / "out" / "results.md").read_text()
     assert "0/1, 1 failed: ArithmeticError: went wrong badly" in text
@@ -275,7 +300,11 @@ def test_tasks_of_office31(tmp_path: Path) -> None:
     [
         (["source.npz"], "give SOURCE and TARGET, or --data"),
         (["source.npz", "target.npz", "--data", "."], "give SOURCE and TARGET, or --data"),
-        (["source.npz", "target.npz", "--tasks", "A-D"], "--tasks belongs to --data"),
+        (["source.npz", "target.npz", "--tasks", "A-D"], "--tasks and --protocol belong to --data"),
+        (["source.npz", "target.npz", "--protocol", "closed"], "--tasks and --protocol belong to --data"),
+        (["source.npz", "target.npz", "--methods", " ,"], "--methods names no system; there is usfda"),
+        (["source.npz", "target.npz", "--methods", "./own:Nearest"], "./own:Nearest: cannot be imported"),
+        (["source.npz", "one.npz", "--methods", "osbp"], "a target of one sample"),
         (["source.npz", "target.npz", "--methods", "nothing"], "no system 'nothing'; there is usfda, paper"),
         (["source.npz", "target.npz", "--methods", "own.py:Missing"], "has no class Missing"),
         (
@@ -301,6 +330,7 @@ def test_wrong_calls(
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text("class X(:")
     np.savez("wide.npz", X=np.ones((4, 5), np.float32), y=list("aabb"))
+    np.savez("one.npz", X=np.ones((1, 32), np.float32), y=["c0"])
     np.savez("unlabelled.npz", X=np.ones((4, 32), np.float32))
     arguments = [str(photos) if argument == "." and "--data" not in arguments else argument for argument in arguments]
     assert main(["compare", *arguments, "-o", "out"]) == 2
@@ -316,7 +346,7 @@ def test_names_of_the_systems(capsys: pytest.CaptureFixture[str]) -> None:
         assert isinstance(system.source_free, bool)
         assert system.rejects
         assert system.__doc__
-        assert fingerprint(name) is None
+        assert len(fingerprint(name)) == 16
 
 
 def test_journal_keeps_failures_but_tries_them_again(tmp_path: Path) -> None:

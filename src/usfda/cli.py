@@ -34,7 +34,7 @@ app = typer.Typer(
 )
 cache_app = typer.Typer(help="Show or clear the feature store.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
-out = Console(soft_wrap=True, markup=False, highlight=False)
+out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)
 log = logging.getLogger("usfda")
 
 INTERRUPTED = "interrupted; features and runs so far are kept, and the next call goes on from there"
@@ -281,8 +281,9 @@ def compare(
     target: Annotated[str | None, typer.Argument(help="The same; its labels only score.")] = None,
     data: Annotated[Path | None, typer.Option(help="In place of both: the folder of a benchmark.")] = None,
     protocol: Annotated[
-        str, typer.Option(help="`office31` (open-partial, the paper's), `office31-open-set`, `-partial`, `-closed` …")
-    ] = "office31",
+        str | None,
+        typer.Option(help="`office31` (open-partial; default), `office31-open-set`, `-partial`, `-closed` …"),
+    ] = None,
     tasks: Annotated[str | None, typer.Option(help="Of the benchmark, such as `A-D,D-W`; all by default.")] = None,
     methods: Annotated[
         str | None,
@@ -310,12 +311,14 @@ def compare(
     if (data is None) == (source is None) or (source is None) != (target is None):
         raise InputError("give SOURCE and TARGET, or --data with the folder of a benchmark")
     if data is not None:
-        wanted = office31_tasks(data, protocol, tasks)
+        wanted = office31_tasks(data, protocol or "office31", tasks)
     else:
-        if tasks is not None:
-            raise InputError("--tasks belongs to --data")
-        wanted = [Task(f"{Path(str(source)).stem}→{Path(str(target)).stem}", source, target)]
-    names = list(dict.fromkeys(name.strip() for name in methods.split(","))) if methods else list(SYSTEMS)
+        if tasks is not None or protocol is not None:
+            raise InputError("--tasks and --protocol belong to --data")
+        wanted = [Task(f"{Path(str(source)).stem}→{Path(str(target)).stem}", str(source), str(target))]
+    names = list(SYSTEMS)
+    if methods is not None and not (names := [name.strip() for name in methods.split(",") if name.strip()]):
+        raise InputError(f"--methods names no system; there is {', '.join(SYSTEMS)}")
 
     with ExitStack() as stack:
         live: list[Live] = []
@@ -336,7 +339,7 @@ def compare(
                 key, said = record["key"], record.get("error") or f"T_avg {record['t_avg']:.1f}"
                 _note(f"{state}: {key['method']} {key['task']} seed {key['seed']}: {said}")
 
-        rows = run(wanted, output, methods=names, seeds=seeds, backbone=backbone, shown=shown)
+        rows = run(wanted, output, methods=list(dict.fromkeys(names)), seeds=seeds, backbone=backbone, shown=shown)
     out.print(brief(rows))
     _note(f"{output}: results.md, results.csv, results.json; every run in runs.jsonl")
     if not any(row.finished for row in rows):

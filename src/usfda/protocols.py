@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
-from typing import Any
 
 from .runtime import InputError
 
@@ -40,11 +39,11 @@ OFFICE31_DOMAINS = ("amazon", "dslr", "webcam")
 
 @dataclass(frozen=True)
 class Task:
-    """From a labelled source to a target whose labels only score; each a folder, a list or features."""
+    """From a labelled source to a target whose labels only score; each a folder, a list or features (.npz)."""
 
     name: str
-    source: Any
-    target: Any
+    source: str | Path
+    target: str | Path
     source_classes: Sequence[str] | None = None  # only these
     target_classes: Sequence[str] | None = None
 

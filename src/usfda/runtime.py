@@ -13,7 +13,7 @@ from typing import IO
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-console = Console(stderr=True)
+console = Console(stderr=True, emoji=False)
 
 
 class InputError(ValueError):

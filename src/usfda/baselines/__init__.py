@@ -49,8 +49,8 @@ def get_system(name: str) -> type[System]:
     else:
         try:
             module = importlib.import_module(place)
-        except ImportError as error:
-            raise InputError(f"{name}: cannot be imported ({error})") from None
+        except Exception as error:
+            raise InputError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
     system = getattr(module, attribute, None)
     if not (isinstance(system, type) and issubclass(system, System)):
         raise InputError(f"{name}: {place} has no class {attribute} that is a usfda.baselines.System")
@@ -59,10 +59,11 @@ def get_system(name: str) -> type[System]:
     return system
 
 
-def fingerprint(name: str) -> str | None:
-    """Of the file of a system of one's own: when it changes, its runs are others. None for those of this package."""
-    file = None if name in SYSTEMS else sys.modules[get_system(name).__module__].__file__
-    return None if file is None else hashlib.sha256(Path(file).read_bytes()).hexdigest()[:16]
+def fingerprint(name: str) -> str:
+    """Of the files that the system and the classes below it are written in: when one changes, its runs are others."""
+    modules = {kind.__module__ for kind in get_system(name).__mro__} - {"abc", "builtins"}
+    contents = [Path(str(sys.modules[module].__file__)).read_bytes() for module in sorted(modules)]
+    return hashlib.sha256(b"".join(contents)).hexdigest()[:16]
 
 
 def _load(file: Path) -> ModuleType:
@@ -75,10 +76,10 @@ def _load(file: Path) -> ModuleType:
         spec = importlib.util.spec_from_file_location(name, file)
         assert spec is not None
         assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
         try:
-            spec.loader.exec_module(module)
+            spec.loader.exec_module(sys.modules[name])
         except Exception as error:
+            del sys.modules[name]
             raise InputError(f"{file}: cannot be imported ({type(error).__name__}: {error})") from error
-        sys.modules[name] = module
     return sys.modules[name]

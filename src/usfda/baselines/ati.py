@@ -20,6 +20,9 @@ def assign(distance: np.ndarray, outlier: float) -> np.ndarray:
     min Σ_tc x_tc·d_tc + λ·Σ_t o_t  with  Σ_c x_tc + o_t = 1,  Σ_t x_tc ≥ 1,  x, o ≥ 0: its corners are whole numbers.
     """
     n, classes = distance.shape
+    nearest = np.where(distance.min(1) <= outlier, distance.argmin(1), -1)
+    if set(range(classes)) <= set(nearest.tolist()):
+        return nearest
     each = min(1, n // classes)  # fewer samples than classes cannot serve all of them
     rows = block_array([[kron(eye_array(n), np.ones((1, classes))), eye_array(n)]])
     columns = block_array([[-kron(np.ones((1, n)), eye_array(classes)), 0 * eye_array(classes, n)]])
@@ -29,6 +32,11 @@ def assign(distance: np.ndarray, outlier: float) -> np.ndarray:
         raise RuntimeError(f"the linear program of ATI has no solution: {solved.message}")
     x = solved.x[: n * classes].reshape(n, classes)
     return np.where(x.sum(1) > 0.5, x.argmax(1), -1)
+
+
+def _outlier(distance: np.ndarray) -> float:
+    """λ."""
+    return float(distance.max() + distance.min()) / 2
 
 
 def identity_map(S: np.ndarray, T: np.ndarray) -> np.ndarray:
@@ -55,14 +63,14 @@ class ATI(System):
         W, before = np.eye(S.shape[1]), None
         for _ in range(ROUNDS):
             distance = cdist(T, means @ W.T, "sqeuclidean")
-            self.outlier = (distance.max() + distance.min()) / 2
-            chosen = assign(distance, self.outlier)
+            chosen = assign(distance, _outlier(distance))
             if before is not None and (chosen == before).all():
                 break
             known, before = chosen >= 0, chosen
             if known.any():
                 W = identity_map(means[chosen[known]], T[known])
         self.means = means @ W.T
+        self.outlier = _outlier(cdist(T, self.means, "sqeuclidean"))
         self.svm = LinearSVC(random_state=self.seed).fit(S @ W.T, source.y)
 
     def decide(self, X: Any) -> Outcome:

@@ -45,9 +45,9 @@ class IWAN(NetworkSystem):
             with torch.no_grad():
                 u_s = self.f_s(v_s)
             u_t = self.net.f(v_t)
-            w = importance(self.d(u_s))
-            first = domain_loss(self.d(u_s), self.d(u_t.detach()))
-            second = domain_loss(d_0(u_s), d_0(reverse(u_t, warm_up(p))), w)
+            d_s = self.d(u_s)
+            first = domain_loss(d_s, self.d(u_t.detach()))
+            second = domain_loss(d_0(u_s), d_0(reverse(u_t, warm_up(p))), importance(d_s))
             return first + second + 0.1 * entropy(head(u_t).softmax(1)).mean()
 
         self.optimise(self.trained, loss)

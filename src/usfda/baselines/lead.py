@@ -30,14 +30,14 @@ class Pseudo:
     weight: Tensor  # near 0 at the boundary
 
 
-def pseudo_labels(u: Tensor, p: Tensor, head: Tensor, clusters: int) -> Pseudo:
+def pseudo_labels(u: Tensor, p: Tensor, head: Tensor, basis: Tensor, clusters: int) -> Pseudo:
     """A sample belongs to the class with the highest common score, and is unknown where its unknown part exceeds
 
         r_c + score·max(0, m − r_c)
 
     with r_c the mean unknown part of the class's most probable samples and m the upper mean of two Gaussians over all.
     """
-    apart = unknown_part(u, known_space(head))
+    apart = unknown_part(u, basis)
     centre, top = prototypes(u, p, max(1, len(u) // clusters))
     near_t, near_s = (u @ centre.T).clamp(min=0), (u @ functional.normalize(head).T).clamp(min=0)
     score, label = ((1 - torch.exp(-near_t)) * torch.exp(near_s - 1)).sqrt().max(1)
@@ -67,12 +67,14 @@ class LEAD(Consensus):
             raise RuntimeError(f"with {len(head)} classes the head spans all {LATENT} dimensions: nothing is unknown")
         if r % (self.rounds // 2 + 1) == 0:  # published: in every tenth of fifty rounds
             self.clusters = count_classes(u, p.shape[1], (0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3), self.rng)
-        self.basis, self.pseudo = known_space(head), pseudo_labels(u, p, head, self.clusters)
+        self.basis = known_space(head)
+        self.pseudo = pseudo_labels(u, p, head, self.basis, self.clusters)
         self.u, self.p = u, p
 
     def loss(self, index: Tensor, u: Tensor, logits: Tensor) -> Tensor:
         place = u.device
-        share, unknown, weight = (t[index].to(place) for t in vars(self.pseudo).values())
+        pseudo = self.pseudo
+        share, unknown, weight = (t[index].to(place) for t in (pseudo.share, pseudo.unknown, pseudo.weight))
         unit = functional.normalize(u)
         apart = unknown_part(unit, self.basis.to(place))
         parts = torch.column_stack([(1 - apart.square()).clamp(min=1e-12).sqrt(), apart])

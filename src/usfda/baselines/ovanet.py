@@ -20,9 +20,7 @@ def one_vs_all_loss(o: Tensor, y: Tensor) -> Tensor:
 
 def open_entropy(o: Tensor) -> Tensor:
     """Mean entropy of all in-or-out decisions."""
-    p = o.sigmoid()
-    h: Tensor = (torch.special.entr(p) + torch.special.entr(1 - p)).mean()
-    return h
+    return (functional.softplus(o) - o * o.sigmoid()).mean()  # −p·log p − (1 − p)·log(1 − p), finite for any o
 
 
 class Open(nn.Module):
@@ -30,7 +28,8 @@ class Open(nn.Module):
 
     def __init__(self, classes: int):
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(2, classes, LATENT))
+        # Of unit length from the start: the longer a row, the less a step turns it.
+        self.weight = nn.Parameter(functional.normalize(torch.randn(2, classes, LATENT), dim=2))
 
     def forward(self, u: Tensor) -> Tensor:
         unit = functional.normalize(self.weight, dim=2)

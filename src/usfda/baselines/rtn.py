@@ -10,11 +10,11 @@ WIDTHS = (0.25, 0.5, 1.0, 2.0, 4.0)  # of the Gaussian kernels, in mean squared 
 
 
 def kernel(x: Tensor) -> Tensor:
-    """mean_w exp(−|x_i − x_j|² / (w·mean)) over all pairs of rows."""
+    """Σ_w exp(−|x_i − x_j|² / (w·mean)) over all pairs of rows."""
     distance = torch.cdist(x, x).square()
     n = len(x)
     mean = (distance.detach().sum() / (n * n - n)).clamp(min=1e-12)
-    return torch.stack([torch.exp(-distance / (w * mean)) for w in WIDTHS]).mean(0)
+    return torch.stack([torch.exp(-distance / (w * mean)) for w in WIDTHS]).sum(0)
 
 
 def mmd(n: int, *parts: Tensor) -> Tensor:

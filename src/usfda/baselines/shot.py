@@ -46,8 +46,7 @@ class SHOT(SourceFree):
         known = h < entropy_threshold(h)
         self.label = torch.full((len(p),), -1)
         if known.any():
-            ones = np.column_stack([u.numpy(), np.ones(len(u), np.float32)])[known]
-            self.label[known] = torch.from_numpy(pseudo_labels(ones, p.numpy()[known]))
+            self.label[known] = torch.from_numpy(pseudo_labels(u.numpy()[known], p.numpy()[known]))
 
     def loss(self, index: Tensor, u: Tensor, logits: Tensor) -> Tensor:
         label = self.label[index].to(logits.device)

@@ -4,7 +4,7 @@ F is the bottleneck that their public implementations put on the backbone: linea
 has another says so). The F of the paper is larger, and most do worse with it (docs/baselines.md). The budget is the
 same for all: STEPS batches of BATCH source samples, STEPS of as many target samples; SGD with Nesterov momentum
 0.9, weight decay 5e-4, rate η·(1 + 10p)^(−0.75), where p goes from 0 to 1. Source and target pass F in one batch, so
-that BatchNorm sees in training what it sees later.
+that BatchNorm sees in training what it sees later (but for IWAN, which has an F for each).
 """
 
 from __future__ import annotations
@@ -89,13 +89,12 @@ def domain_loss(source: Tensor, target: Tensor, w_s: Tensor | None = None, w_t: 
 
 def entropy(p: Tensor) -> Tensor:
     """Of each row of probabilities."""
-    h: Tensor = torch.special.entr(p).sum(1)
-    return h
+    return -(p * p.clamp(min=1e-30).log()).sum(1)  # its gradient is finite at 0, too
 
 
 def normalised_entropy(p: Tensor) -> Tensor:
     """Entropy over its maximum, from 0 to 1."""
-    return entropy(p) / math.log(p.shape[1])
+    return (entropy(p) / math.log(p.shape[1])).clamp(max=1)
 
 
 def soft_cross_entropy(logits: Tensor, share: Tensor) -> Tensor:

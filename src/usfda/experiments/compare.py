@@ -6,7 +6,7 @@ import hashlib
 import logging
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -42,6 +42,7 @@ def compare(
     rows so far after each. Target labels go to the metrics alone.
     """
     systems = {method: get_system(method) for method in methods}
+    codes = {method: fingerprint(method) for method in methods}
     if seeds < 1:
         raise InputError(f"--seeds is 1 or more, not {seeds}")
     journal = Journal(Path(out, "runs.jsonl"))
@@ -56,15 +57,17 @@ def compare(
         if source.X.shape[1] != target.X.shape[1]:
             sizes = f"{source.X.shape[1]} and {target.X.shape[1]}"
             raise InputError(f"{task.name}: source and target have {sizes} dimensions")
+        if len(target.labels) < 2:
+            raise InputError(f"{task.name}: a target of one sample says nothing about its domain")
         labelled = source.as_source()
         for seed in range(seeds):
             for method in systems:
                 key = {
-                    "task": task.name, "method": method, "seed": seed, "code": fingerprint(method),
+                    "task": task.name, "method": method, "seed": seed, "code": codes[method],
                     "source": source.fingerprint, "target": target.fingerprint,
                     "backbone": source.backbone and source.backbone.sha256, "version": versions()["usfda"],
                 }  # fmt: skip
-                jobs.append(Job(key, run, (method, labelled, target.X, target.labels, seed)))
+                jobs.append(Job(key, run, (method, codes[method], labelled, target.X, target.labels, seed)))
     jobs.sort(key=lambda job: job.key["seed"])  # every system and task once, before any a second time
     records: list[dict[str, Any]] = []
 
@@ -80,13 +83,15 @@ def compare(
         records.append(record)
         shown(rows(), record)
     done = rows()
-    about = {"backbone": source.backbone and source.backbone.name, "seeds": seeds, "versions": versions()}
+    about = {"backbone": domains.used, "seeds": seeds, "versions": versions()}
     write(Path(out), done, records, about, names)
     return done
 
 
-def run(method: str, source: Source, X: Any, truth: np.ndarray, seed: int) -> dict[str, Any]:
+def run(method: str, code: str, source: Source, X: Any, truth: np.ndarray, seed: int) -> dict[str, Any]:
     """One system on one task; the labels of the target are used after its last decision."""
+    if fingerprint(method) != code:
+        raise RuntimeError("its file was changed while the comparison ran; call it again")
     system = get_system(method)(seed)
     times = [time.perf_counter()]
     system.learn(source)
@@ -107,7 +112,11 @@ def run(method: str, source: Source, X: Any, truth: np.ndarray, seed: int) -> di
 
 
 def _check(outcome: Outcome, n: int, classes: int) -> None:
-    for name, values in asdict(outcome).items():
+    if not isinstance(outcome, Outcome):
+        raise RuntimeError(f"decide gives {type(outcome).__name__}, not Outcome")
+    if np.asarray(outcome.known).dtype != bool:
+        raise RuntimeError("decide gives a known that is not of true and false")
+    for name, values in vars(outcome).items():
         if np.shape(values) != (n,):
             raise RuntimeError(f"decide gives {name} of shape {np.shape(values)} for {n} samples")
     if not np.isfinite(outcome.score).all():
@@ -139,6 +148,7 @@ class Domains:
 
     def __init__(self, backbone: str):
         self._name = backbone
+        self.used: str | None = None  # name of the backbone, once there were images
         self._read: dict[Any, Domain] = {}
 
     @cached_property
@@ -151,7 +161,7 @@ class Domains:
             samples = read(place, classes=classes, labelled=True)
             X, content, backbone = samples.X, b"", None
             if samples.paths is not None:
-                backbone = self.backbone
+                backbone, self.used = self.backbone, self._name
                 found, kept, keys = extract(samples, backbone, text)
                 if len(kept) == 0:
                     raise InputError(f"{place}: none of the images can be read")

@@ -25,6 +25,8 @@ from ..runtime import InputError, runtime
 
 log = logging.getLogger("usfda")
 
+AHEAD = 2  # jobs that are handed out to every process
+
 
 @dataclass(frozen=True)
 class Job:
@@ -43,7 +45,8 @@ class Journal:
         self.records: dict[str, dict[str, Any]] = {}
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            lines = file.read_bytes().splitlines() if file.exists() else []
+            file.open("ab").close()  # whether it can be written is better known now than after the first run
+            lines = file.read_bytes().splitlines()
         except OSError as error:
             raise InputError(f"{file}: cannot be used for the runs ({error.strerror})") from None
         for line in lines:
@@ -79,19 +82,25 @@ def _name(key: dict[str, Any]) -> str:
 def run_all(jobs: list[Job], journal: Journal) -> Iterator[dict[str, Any]]:
     """The record of every job, in the order in which they finish."""
     left = {_name(job.key): job for job in jobs}
-    for record in _side_by_side(jobs) if runtime.threads > 1 else (_run(job, runtime.cache) for job in jobs):
-        del left[_name(record["key"])]
-        journal.add(record)
-        yield record
-    for job in left.values():  # one of them ended its process, as the system does where memory runs out
-        record = _alone(job)
-        journal.add(record)
-        yield record
+    while left:
+        todo = list(left.values())
+        for record in _side_by_side(todo) if runtime.threads > 1 else (_run(job, runtime.cache) for job in todo):
+            del left[_name(record["key"])]
+            journal.add(record)
+            yield record
+        # One of those that were under way has ended its process, as the system does where memory runs out.
+        for name, job in list(left.items())[: AHEAD * runtime.threads]:
+            record = _alone(job)
+            del left[name]
+            journal.add(record)
+            yield record
 
 
 def _side_by_side(jobs: list[Job]) -> Iterator[dict[str, Any]]:
     """Ends early when a process dies: who was in it cannot be told."""
-    pool = Parallel(runtime.threads, return_as="generator_unordered", batch_size=1, pre_dispatch="2*n_jobs")
+    pool = Parallel(
+        runtime.threads, return_as="generator_unordered", batch_size=1, pre_dispatch=AHEAD * runtime.threads
+    )
     with suppress(BrokenProcessPool):
         yield from pool(delayed(_run)(job, runtime.cache) for job in jobs)
 

@@ -155,36 +155,20 @@ def _table(head: Sequence[str], rows: Any) -> str:
 
 
 def write(out: Path, rows: list[Row], records: list[dict[str, Any]], about: dict[str, Any], tasks: list[str]) -> None:
-    table = io.StringIO()
-    writer = csv.writer(table)
-    parts = [f"{metric}{suffix}" for metric in METRICS for suffix in ("", "_deviation")]
-    writer.writerow(
-        [
-            "method",
-            "task",
-            *parts,
-            "learn_seconds",
-            "adapt_seconds",
-            "parameters",
-            "finished",
-            "failed",
-            "runs",
-            "error",
-        ]
-    )
+    lines: list[dict[str, Any]] = []
     for row in rows:
-        rest = [
-            row.seconds["learn"],
-            row.seconds["adapt"],
-            row.parameters,
-            row.finished,
-            row.failed,
-            row.runs,
-            row.error,
-        ]
         for name, figures in {"overall": row.overall, **row.tasks}.items():
-            numbers = [v for m in METRICS for v in (figures[m].mean, figures[m].deviation)]
-            writer.writerow([row.method, name, *map(_rounded, numbers + (rest if name == "overall" else []))])
+            line: dict[str, Any] = {"method": row.method, "task": name}
+            for metric, found in figures.items():
+                line |= {metric: found.mean, f"{metric}_deviation": found.deviation}
+            if name == "overall":
+                line |= {f"{part}_seconds": value for part, value in row.seconds.items()}
+                line |= {key: getattr(row, key) for key in ("parameters", "finished", "failed", "runs", "error")}
+            lines.append({key: round(v, 2) if isinstance(v, float) else v for key, v in line.items()})
+    table = io.StringIO()
+    writer = csv.DictWriter(table, lines[0])
+    writer.writeheader()
+    writer.writerows(lines)
     whole = {**about, "tasks": tasks, "systems": [asdict(row) for row in rows], "runs": records}
     contents = {
         "results.json": json.dumps(whole, indent=1, ensure_ascii=False),
@@ -194,7 +178,3 @@ def write(out: Path, rows: list[Row], records: list[dict[str, Any]], about: dict
     for name, content in contents.items():
         with whole_file(out / name) as file:
             file.write(content.encode())
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 2) if isinstance(value, float) else value
