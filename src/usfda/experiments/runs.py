@@ -7,8 +7,8 @@ a killed process left of a line does not count.
 from __future__ import annotations
 
 import json
-import logging
 import os
+import traceback
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -22,8 +22,6 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from ..runtime import InputError, runtime
-
-log = logging.getLogger("usfda")
 
 AHEAD = 2  # jobs that are handed out to every process
 
@@ -83,17 +81,19 @@ def run_all(jobs: list[Job], journal: Journal) -> Iterator[dict[str, Any]]:
     """The record of every job, in the order in which they finish."""
     left = {_name(job.key): job for job in jobs}
     while left:
-        todo = list(left.values())
-        for record in _side_by_side(todo) if runtime.threads > 1 else (_run(job, runtime.cache) for job in todo):
+        for record in _attempt(left):
             del left[_name(record["key"])]
             journal.add(record)
             yield record
-        # One of those that were under way has ended its process, as the system does where memory runs out.
-        for name, job in list(left.items())[: AHEAD * runtime.threads]:
-            record = _alone(job)
-            del left[name]
-            journal.add(record)
-            yield record
+
+
+def _attempt(left: dict[str, Job]) -> Iterator[dict[str, Any]]:
+    if runtime.threads == 1:
+        yield from (_run(job, runtime.cache) for job in list(left.values()))
+        return
+    yield from _side_by_side(list(left.values()))
+    # What is left had a process that died, as where memory runs out; the first of them were under way then.
+    yield from map(_alone, list(left.values())[: AHEAD * runtime.threads])
 
 
 def _side_by_side(jobs: list[Job]) -> Iterator[dict[str, Any]]:
@@ -120,7 +120,7 @@ def _run(job: Job, cache: Path) -> dict[str, Any]:
         with threadpool_limits(1):  # also what scikit-learn and BLAS would use
             return {"key": job.key, **job.function(*job.args)}
     except Exception as error:  # of a system: it is a row that says so, and the others go on
-        log.debug("%s", job.key, exc_info=True)
-        return {"key": job.key, "error": " ".join(f"{type(error).__name__}: {error}".split())}
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        return {"key": job.key, "error": said, "trace": traceback.format_exc()}
     finally:
         runtime.threads, runtime.cache, runtime.progress = before
