@@ -18,10 +18,10 @@ import numpy as np
 
 from usfda import load
 from usfda.data import read
+from usfda.experiments.tables import figure
 from usfda.metrics import one_shot
-from usfda.protocols import OFFICE31_GAPS, office31
+from usfda.protocols import OFFICE31_DOMAINS, OFFICE31_GAPS, office31
 
-DOMAINS = ("amazon", "dslr", "webcam")
 COLUMNS = ("t_avg", "t_unk", "h_score", "shared_accuracy", "closed_accuracy", "auroc", "ece")
 
 
@@ -31,7 +31,7 @@ def run_all(options: argparse.Namespace) -> dict[str, list[dict]]:
     out.mkdir(parents=True, exist_ok=True)
     usfda = [sys.executable, "-m", "usfda", "--quiet"]
     results: dict[str, list[dict]] = {}
-    for (s, t), seed in itertools.product(itertools.permutations(DOMAINS, 2), range(options.seeds)):
+    for (s, t), seed in itertools.product(itertools.permutations(OFFICE31_DOMAINS, 2), range(options.seeds)):
         vendor, client = out / f"{s}-{seed}.usfda", out / f"{s}-{t}-{options.method}-{seed}.usfda"
         places = {domain: str(Path(options.folder, domain)) for domain in (s, t)}
         commands = {
@@ -59,7 +59,7 @@ def run_all(options: argparse.Namespace) -> dict[str, list[dict]]:
     return results
 
 
-def figure(gap: str) -> str:
+def judged_by(gap: str) -> str:
     """The metric that the gap is judged by."""
     return {"partial": "shared_accuracy", "closed": "shared_accuracy", "nothing-shared": "t_unk"}.get(gap, "h_score")
 
@@ -74,7 +74,7 @@ def compare_checks(results: dict[str, list[dict]], gap: str) -> None:
         kind, task = key.split("|")
         for i, run in enumerate(runs if kind == "usfda" else []):
             found = run["check"]
-            gain = run[figure(gap)] - results[f"source model|{task}"][i][figure(gap)]
+            gain = run[judged_by(gap)] - results[f"source model|{task}"][i][judged_by(gap)]
             said.setdefault(found["verdict"], []).append(gain)
             unknown = sum(v["samples"] for name, v in run["per_class"].items() if name not in names)
             low, high = found["unknown_interval"]
@@ -88,12 +88,6 @@ def compare_checks(results: dict[str, list[dict]], gap: str) -> None:
         print(f"verdict {verdict}: {len(gains)} runs, better in {better}, mean gain {np.mean(gains):.1f}")
     print(f"share of unknowns inside the interval: {sum(inside)} of {len(inside)}")
     print(f"absent classes: {hits} of {called} named are absent, of {there} that are")
-
-
-def cell(values: list[float | None]) -> str:
-    if None in values:
-        return "–"
-    return f"{np.mean(values):.1f} ± {np.std(values):.1f}" if len(values) > 1 else f"{values[0]:.1f}"
 
 
 def main() -> None:
@@ -111,7 +105,7 @@ def main() -> None:
     for kind in ("source model", options.method):
         rows = {name.split("|")[1]: runs for name, runs in results.items() if name.startswith(f"{kind}|")}
         for task, runs in rows.items():
-            print(f"| {kind} | {task} | {' | '.join(cell([run[c] for run in runs]) for c in COLUMNS)} |")
+            print(f"| {kind} | {task} | {' | '.join(str(figure([run[c] for run in runs])) for c in COLUMNS)} |")
         # The mean over tasks of each seed, then mean and deviation over seeds.
         seeds = [
             {
@@ -120,10 +114,10 @@ def main() -> None:
             }
             for i in range(options.seeds)
         ]
-        print(f"| {kind} | **mean** | {' | '.join(cell([seed[c] for seed in seeds]) for c in COLUMNS)} |")
+        print(f"| {kind} | **mean** | {' | '.join(str(figure([seed[c] for seed in seeds])) for c in COLUMNS)} |")
         for task, runs in rows.items():
             if "one_shot" in runs[0]:
-                print(f"one-shot {task}: {cell([run['one_shot'] for run in runs])}")
+                print(f"one-shot {task}: {figure([run['one_shot'] for run in runs])}")
     if options.method == "usfda":
         compare_checks(results, options.gap)
 

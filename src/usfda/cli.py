@@ -2,25 +2,35 @@
 
 from __future__ import annotations
 
-import csv
-import dataclasses
 import io
 import json
 import logging
 import sys
-import time
 import warnings
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.live import Live
 from rich.table import Table
 
+from .arguments import (
+    STRICT,
+    Backbone,
+    BackboneFile,
+    Classes,
+    JsonOut,
+    ModelIn,
+    ModelOut,
+    Seed,
+    Set,
+    WithoutBackbone,
+    globals_first,
+    rename_of,
+    settings_of,
+)
 from .output import check_output, describe_model, write_json, write_predictions, writer_to
 from .runtime import InputError, console, runtime
 
@@ -38,25 +48,6 @@ out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)
 log = logging.getLogger("usfda")
 
 INTERRUPTED = "interrupted; features and runs so far are kept, and the next call goes on from there"
-Settings = TypeVar("Settings")
-Classes = Annotated[
-    str | None, typer.Option(help="Only these classes, by folder name: `a,b,c` or `@FILE`, one a line.")
-]
-Seed = Annotated[
-    int, typer.Option(min=0, max=2**32 - 1, help="The same seed on the same machine gives the same model.")
-]
-Set = Annotated[list[str] | None, typer.Option("--set", help="A setting, as KEY=VALUE; may be repeated.")]
-Backbone = Annotated[
-    str, typer.Option(help="`efficientnet_lite0`, `pixels`, `onnx:FILE`, `timm:NAME` or `timm:NAME@WEIGHTS`.")
-]
-BackboneFile = Annotated[
-    str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")
-]
-WithoutBackbone = Annotated[bool, typer.Option("--without-backbone", help="Leave the backbone out, keep its sha256.")]
-ModelIn = Annotated[Path, typer.Argument(metavar="MODEL", help="A .usfda file.", show_default=False)]
-ModelOut = Annotated[Path, typer.Option("-o", "--output", help="The .usfda file to write.", show_default=False)]
-STRICT = "From 0 (never *unknown*) to 1 (readily); 0.5 is the method's own decision."
-JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
 
 
 @app.callback()
@@ -111,7 +102,7 @@ def procure(
         backbone=backbone,
         negatives=negatives,  # type: ignore[arg-type]
         seed=seed,
-        settings=_settings(ProcurementSettings, settings),
+        settings=settings_of(ProcurementSettings, settings),
     )
     model.save(output, backbone=not without_backbone)
     card = model.card["procurement"]
@@ -161,7 +152,7 @@ def adapt(
         method=method,
         strictness=strictness,
         seed=seed,
-        settings=_settings(DeploymentSettings, settings) if settings else None,
+        settings=settings_of(DeploymentSettings, settings) if settings else None,
     )
     adapted.save(output, backbone=not without_backbone)
     card = adapted.card["deployment"]
@@ -235,7 +226,7 @@ def evaluate(
     from .metrics import evaluate as run
 
     check_output(json_file)
-    result = run(_load(model, backbone), labelled, classes=classes, rename=_rename(rename))
+    result = run(_load(model, backbone), labelled, classes=classes, rename=rename_of(rename))
     table = Table(box=None, show_header=False)
     texts = {
         "t_avg": "mean accuracy over shared classes and unknown",
@@ -305,7 +296,7 @@ def compare(
     """
     from .baselines import SYSTEMS
     from .experiments.compare import compare as run
-    from .experiments.tables import Row, brief
+    from .experiments.display import brief, watch
     from .protocols import Task, office31_tasks
 
     if (data is None) == (source is None) or (source is None) != (target is None):
@@ -320,25 +311,7 @@ def compare(
     if methods is not None and not (names := [name.strip() for name in methods.split(",") if name.strip()]):
         raise InputError(f"--methods names no system; there is {', '.join(SYSTEMS)}")
 
-    with ExitStack() as stack:
-        live: list[Live] = []
-        fresh: list[float] = []  # when each run of this call was finished
-
-        def shown(rows: list[Row], record: dict[str, Any] | None) -> None:
-            fresh.append(time.monotonic())
-            done, every = sum(row.finished + row.failed for row in rows), sum(row.runs for row in rows)
-            state = f"{done} of {every}"
-            if runtime.progress and console.is_terminal:
-                if not live:  # not before the features: their bar and a live table cannot share the screen
-                    live.append(stack.enter_context(Live(console=console, auto_refresh=False, transient=True)))
-                if len(fresh) > 1:
-                    left = (every - done) * (fresh[-1] - fresh[0]) / (len(fresh) - 1)
-                    state += f" runs, about {left / 60:.0f} min left"
-                live[0].update(brief(rows, state), refresh=True)
-            elif record:
-                key, said = record["key"], record.get("error") or f"T_avg {record['t_avg']:.1f}"
-                _note(f"{state}: {key['method']} {key['task']} seed {key['seed']}: {said}")
-
+    with watch() as shown:
         rows = run(wanted, output, methods=list(dict.fromkeys(names)), seeds=seeds, backbone=backbone, shown=shown)
     out.print(brief(rows))
     _note(f"{output}: results.md, results.csv, results.json; every run in runs.jsonl")
@@ -409,63 +382,6 @@ def _load(path: Path, backbone: str | None) -> Any:
     if backbone is not None:
         model.use_backbone(get_backbone(backbone))
     return model
-
-
-def _settings(kind: type[Settings], pairs: Sequence[str] | None) -> Settings:
-    """KEY=VALUE onto the fields of a settings dataclass; an unknown key is an error."""
-    fields: dict[str, Any] = {field.name: type(field.default) for field in dataclasses.fields(kind)}  # type: ignore[arg-type]
-    values: dict[str, Any] = {}
-    for pair in pairs or []:
-        key, sign, value = pair.partition("=")
-        if key not in fields or not sign:
-            raise InputError(f"--set {pair}: the settings are {', '.join(fields)}, as KEY=VALUE")
-        try:
-            values[key] = fields[key](value)
-        except ValueError:
-            raise InputError(f"--set {pair}: {key} takes a number ({fields[key].__name__})") from None
-    return kind(**values)
-
-
-def _rename(file: Path | None) -> dict[str, str] | None:
-    from .data import read_text
-
-    if file is None:
-        return None
-    if not file.is_file():
-        raise InputError(f"--rename: no file {file}")
-    text = read_text(file)
-    if file.suffix.lower() == ".json":
-        try:
-            names = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"{file}: not JSON ({error})") from None
-        if not isinstance(names, dict):
-            raise InputError(f"{file}: must be one object, name in LABELLED to name in MODEL")
-        return {str(key): str(value) for key, value in names.items()}
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(row)]
-    if any(len(row) != 2 for row in rows):
-        raise InputError(f"{file}: every line must be: name in LABELLED, name in MODEL")
-    return dict(rows)
-
-
-def globals_first(args: Sequence[str]) -> list[str]:
-    """The global options may stand anywhere before a ``--``; typer wants them before the command."""
-    front: list[str] = []
-    rest: list[str] = []
-    todo = list(args)
-    while todo:
-        arg = todo.pop(0)
-        if arg == "--":
-            rest += [arg, *todo]
-            break
-        if arg in ("--verbose", "--quiet") or arg.startswith(("--threads=", "--cache=")):
-            front.append(arg)
-        elif arg in ("--threads", "--cache"):
-            front += [arg, *todo[:1]]
-            del todo[:1]
-        else:
-            rest.append(arg)
-    return front + rest
 
 
 def main(args: Sequence[str] | None = None) -> int:

@@ -7,7 +7,8 @@ import torch
 from torch import Tensor, nn
 
 from .api import Source
-from .training import NetworkSystem, discriminator, domain_loss, entropy, network, reverse, warm_up
+from .source_only import SourceOnly
+from .training import discriminator, domain_loss, entropy, reverse, warm_up
 
 
 def importance(logits: Tensor) -> Tensor:
@@ -16,7 +17,7 @@ def importance(logits: Tensor) -> Tensor:
     return w / w.mean().clamp(min=1e-12)
 
 
-class IWAN(NetworkSystem):
+class IWAN(SourceOnly):
     """A first discriminator weights the source samples, a second one aligns the target with the weighted source.
 
     F_s and C are learnt on the source and kept; F_t starts from F_s:
@@ -28,10 +29,6 @@ class IWAN(NetworkSystem):
     """
 
     source_free = False
-
-    def learn(self, source: Source) -> None:
-        self.net = self.seeded(lambda: network(source.X.shape[1], len(source.classes)))
-        self.learn_classes(source)
 
     def adapt(self, X: Any, source: Source | None) -> None:
         assert source is not None

@@ -141,10 +141,10 @@ class NetworkSystem(System):
             for step in range(STEPS):
                 if step in starts:
                     refresh(starts.index(step))
+                    for module in modules:
+                        module.train()
                 p = step / STEPS
                 optimiser.param_groups[0]["lr"] = rate * (1 + 10 * p) ** -0.75
-                for module in modules:
-                    module.train()
                 value = loss(p)
                 if not torch.isfinite(value):
                     raise RuntimeError(f"diverged: the loss is not finite at step {step}")

@@ -2,6 +2,9 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+import numpy as np
+
+from ..backbones import DEFAULT
 from ..data import Samples
 from ..deployment import adapt
 from ..model import Model
@@ -19,13 +22,9 @@ class Usfda(System):
     model: Model
 
     def learn(self, source: Source) -> None:
-        if source.samples is None or source.backbone is None:
-            samples = Samples(X=source.X)
-            y = [source.classes[c] for c in source.y]
-            self.model = procure(samples, y, negatives=self.negatives, seed=self.seed)
-        else:
-            backbone, samples = source.backbone, source.samples
-            self.model = procure(samples, backbone=backbone, negatives=self.negatives, seed=self.seed)
+        samples = source.samples or Samples(X=source.X, labels=np.asarray(source.classes)[source.y])
+        backbone = source.backbone or DEFAULT  # which vectors do not need
+        self.model = procure(samples, backbone=backbone, negatives=self.negatives, seed=self.seed)
 
     def adapt(self, X: Any, source: Source | None) -> None:
         self.model = adapt(self.model, Samples(X=X), method=self.method, seed=self.seed)

@@ -43,6 +43,7 @@ def compare(
     """
     systems = {method: get_system(method) for method in methods}
     codes = {method: fingerprint(method) for method in methods}
+    version = versions()["usfda"]
     if seeds < 1:
         raise InputError(f"--seeds is 1 or more, not {seeds}")
     journal = Journal(Path(out, "runs.jsonl"))
@@ -65,21 +66,21 @@ def compare(
                 key = {
                     "task": task.name, "method": method, "seed": seed, "code": codes[method],
                     "source": source.fingerprint, "target": target.fingerprint,
-                    "backbone": source.backbone and source.backbone.sha256, "version": versions()["usfda"],
+                    "backbone": source.backbone and source.backbone.sha256, "version": version,
                 }  # fmt: skip
                 jobs.append(Job(key, run, (method, codes[method], labelled, target.X, target.labels, seed)))
     jobs.sort(key=lambda job: job.key["seed"])  # every system and task once, before any a second time
-    records: list[dict[str, Any]] = []
+    found = [(job, journal.finished(job)) for job in jobs]
+    records = [record for _, record in found if record]
 
     def rows() -> list[Row]:
         made = [make_row(method, system, records, names, seeds) for method, system in systems.items()]
         return sorted(made, key=lambda row: -row.rank)
 
-    records += [record for job in jobs if (record := journal.finished(job))]
     if records:
         log.info("%d of %d runs are finished already", len(records), len(jobs))
     shown(rows(), None)
-    for record in run_all([job for job in jobs if not journal.finished(job)], journal):
+    for record in run_all([job for job, record in found if not record], journal):
         records.append(record)
         shown(rows(), record)
     done = rows()

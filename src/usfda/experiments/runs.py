@@ -43,11 +43,14 @@ class Journal:
         self.records: dict[str, dict[str, Any]] = {}
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.open("ab").close()  # whether it can be written is better known now than after the first run
-            lines = file.read_bytes().splitlines()
+            with file.open("a+b") as opened:  # whether it can be written is better known now than after the first run
+                opened.seek(0)
+                content = opened.read()
+                if content and not content.endswith(b"\n"):  # a line of which a killed process left a part
+                    opened.write(b"\n")
         except OSError as error:
             raise InputError(f"{file}: cannot be used for the runs ({error.strerror})") from None
-        for line in lines:
+        for line in content.splitlines():
             try:
                 record = json.loads(line)
                 self.records[_name(record["key"])] = record
@@ -61,16 +64,9 @@ class Journal:
     def add(self, record: dict[str, Any]) -> None:
         self.records[_name(record["key"])] = record
         with self.file.open("ab") as file:
-            if file.tell() and not self._ends_whole():
-                file.write(b"\n")
             file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-
-    def _ends_whole(self) -> bool:
-        with self.file.open("rb") as file:
-            file.seek(-1, os.SEEK_END)
-            return file.read(1) == b"\n"
 
 
 def _name(key: dict[str, Any]) -> str:

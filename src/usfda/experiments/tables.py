@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from rich.table import Table
 
 from ..baselines import System
+from ..output import write_json
 from ..runtime import whole_file
 
 METRICS = {
@@ -108,20 +107,6 @@ def cells(row: Row) -> list[str]:
     ]
 
 
-def brief(rows: list[Row], caption: str | None = None) -> Table:
-    """For a terminal; in brackets the mean of the tasks so far."""
-    table = Table("system", "T_avg", "T_unk", "H", "seconds", "runs", box=None, caption=caption)
-    for row in rows:
-        means = []
-        for metric in ("t_avg", "t_unk", "h_score"):
-            so_far = figure([task[metric].mean for task in row.tasks.values()]).mean
-            whole = row.overall[metric].mean is not None or so_far is None
-            means.append(str(row.overall[metric]) if whole else f"({so_far:.1f})")
-        state = f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else "")
-        table.add_row(row.method, *means, f"{row.seconds['learn'] + row.seconds['adapt']:.1f}", state)
-    return table
-
-
 HEAD = ["system", "source-free", *METRICS.values(), "learn, s", "adapt, s", "learnable", "runs"]
 
 
@@ -170,11 +155,7 @@ def write(out: Path, rows: list[Row], records: list[dict[str, Any]], about: dict
     writer.writeheader()
     writer.writerows(lines)
     whole = {**about, "tasks": tasks, "systems": [asdict(row) for row in rows], "runs": records}
-    contents = {
-        "results.json": json.dumps(whole, indent=1, ensure_ascii=False),
-        "results.csv": table.getvalue(),
-        "results.md": markdown(rows, tasks, about),
-    }
-    for name, content in contents.items():
+    write_json(out / "results.json", whole)
+    for name, text in {"results.csv": table.getvalue(), "results.md": markdown(rows, tasks, about)}.items():
         with whole_file(out / name) as file:
-            file.write(content.encode())
+            file.write(text.encode())
