@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 from PIL import Image
 
 from usfda import ProcurementSettings, procure, procurement
-from usfda.baselines import training
+from usfda.baselines import training, usfda
 from usfda.runtime import runtime
 
 QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
@@ -80,4 +81,5 @@ def vector_model():  # type: ignore[no-untyped-def]
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small budget for all systems of `compare`, where only the way matters and not the result."""
     monkeypatch.setattr(training, "STEPS", 30)
-    monkeypatch.setattr(procurement, "ProcurementSettings", lambda: QUICK)
+    for module in (procurement, usfda):
+        monkeypatch.setattr(module, "ProcurementSettings", lambda **given: replace(QUICK, **given))

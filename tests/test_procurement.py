@@ -9,10 +9,11 @@ from scipy.stats import multivariate_normal
 from torch.nn import functional
 
 from usfda import InputError, ProcurementSettings, procure
+from usfda.data import Samples
 from usfda.negatives import latent_negatives
 from usfda.networks import D, learnable, make_f, make_g
 from usfda.priors import RIDGE, ClassPriors
-from usfda.procurement import batches, l_p, split, train_source
+from usfda.procurement import Prepared, batches, l_p, split, train_source
 
 
 def test_learnable_parameters_are_the_papers() -> None:
@@ -117,13 +118,18 @@ def test_prior_negatives_lie_between() -> None:
     assert 2 < between.mean() < 6
 
 
+def ready(X: np.ndarray, y: np.ndarray, X_n: np.ndarray, y_n: np.ndarray) -> Prepared:
+    """Three classes, three negative ones, nothing held out."""
+    return Prepared(Samples(X=X), np.arange(3), y, np.arange(len(y)), np.arange(0), "composite", 3, X_n, y_n)
+
+
 def test_the_four_losses_take_turns_as_documented() -> None:
     """Ten iterations against another loop: what each loss is, what it trains, in which mode the priors are fitted."""
     X, names = blobs([0, 1, 2], 30)
     y = np.unique(names, return_inverse=True)[1]
     X_n, y_n = (X[:30] + X[30:60]) / 2, np.arange(30) % 3
     settings = ProcurementSettings(iterations=10, update_every=4, batch=20, negative_batch=10, lr=1e-3, alpha=0.3)
-    trained = train_source(X, y, np.arange(90), X_n, y_n, (3, 3), "composite", settings, 5)
+    trained = train_source(ready(X, y, X_n, y_n), settings, 5)
 
     torch.manual_seed(5)
     f, g, d = make_f(32), make_g(32), D(3, 3)
@@ -192,7 +198,7 @@ def test_negatives_raise_what_they_should() -> None:
 
     def known(alpha: float) -> float:
         settings = ProcurementSettings(iterations=200, update_every=50, alpha=alpha)
-        trained = train_source(X, targets, np.arange(120), X_n, y_n, (3, 3), "composite", settings, 0)
+        trained = train_source(ready(X, targets, X_n, y_n), settings, 0)
         with torch.no_grad():
             return trained.d(trained.f(torch.from_numpy(X_n))).softmax(1)[:, :3].sum(1).mean().item()
 

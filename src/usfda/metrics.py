@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from scipy.spatial.distance import cdist
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
 from .data import read
@@ -112,6 +113,5 @@ def one_shot(u: np.ndarray, labels: np.ndarray, draws: int = 20, seed: int = 0) 
     for _ in range(draws):
         centres = np.asarray([rng.choice(np.flatnonzero(y == c)) for c in range(len(names))])
         rest = np.setdiff1d(np.arange(len(y)), centres)
-        distance = ((u[rest, None] - u[centres][None]) ** 2).sum(2)
-        results.append(100 * float(np.mean(distance.argmin(1) == y[rest])))
+        results.append(100 * float(np.mean(cdist(u[rest], u[centres]).argmin(1) == y[rest])))
     return OneShot(float(np.mean(results)), float(np.std(results)))

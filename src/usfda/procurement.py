@@ -91,52 +91,23 @@ def procure(
     """
     settings = settings or ProcurementSettings()
     samples = read(source, y, classes=classes, labelled=True)
-    check_source(samples)
-    kind: Negatives = negatives or ("composite" if samples.paths is not None else "prior")
-    if kind not in get_args(Negatives):
-        raise InputError(f"negatives are one of {', '.join(get_args(Negatives))}, not {kind!r}")
-    if kind != "composite" and settings.iterations <= settings.update_every:
-        raise InputError(f"negatives {kind} begin with the first priors: iterations must be more than update_every")
-    if kind == "composite" and samples.paths is None:
-        raise InputError("composites are made of images; for features use negatives latent or prior")
     started = time.perf_counter()
     m: Backbone | None = None
-    keys: list[bytes] = []
-    paths = samples.paths
-    if paths is not None:
+    if samples.paths is not None:
         m = get_backbone(backbone) if isinstance(backbone, str) else backbone
-        samples, kept, keys = extract(samples, m, "source features")
-        check_source(samples)
-        paths = [paths[i] for i in kept]
-    assert samples.labels is not None
-    names, targets = np.unique(samples.labels, return_inverse=True)
-    train, held_out = split(targets, settings.holdout)
-    X_n, y_n, n_negative = None, None, 1
-    if kind == "composite":
-        assert m is not None
-        assert paths is not None
-        made = plan(
-            samples.labels[train],
-            settings.composites,
-            settings.images_per_composite,
-            settings.max_negative_classes,
-        )
-        if not made.classes:
-            raise InputError(
-                f"{len(names)} classes are too few for composites of {settings.images_per_composite} images"
-            )
-        paths, keys = [paths[i] for i in train], [keys[i] for i in train]
-        X_n = composite_features(paths, keys, made, m)
-        y_n, n_negative = made.y, len(made.classes)
-    elif kind == "prior":
-        n_negative = len(negative_classes(len(names), 2, settings.max_negative_classes))
+    ready = prepare(samples, m, negatives, settings)
+    samples, names, targets = ready.samples, ready.names, ready.targets
     extracted = time.perf_counter()
-    trained = train_source(samples.X, targets, train, X_n, y_n, (len(names), n_negative), kind, settings, seed)
+    trained = train_source(ready, settings, seed)
     geometry = fit_geometry(samples.X, targets, len(names))
     counts = np.bincount(targets)
     card = {
         "classes": {str(name): int(n) for name, n in zip(names, counts, strict=True)},
-        "negatives": {"kind": kind, "classes": n_negative, "samples": 0 if X_n is None else len(X_n)},
+        "negatives": {
+            "kind": ready.kind,
+            "classes": ready.negative_classes,
+            "samples": 0 if ready.X_n is None else len(ready.X_n),
+        },
         "settings": dataclasses.asdict(settings),
         "seed": seed,
         "learnable_parameters": learnable(trained.f, trained.d, trained.g),
@@ -148,8 +119,58 @@ def procure(
     if m is None and samples.backbone:  # features that say where they come from
         whole["backbone"] = {"name": "features", "sha256": samples.backbone, "record": None}
     model = Model(names.tolist(), trained.f, trained.d, geometry, m, whole)
-    card["validation"] = _validate(model, samples, targets, held_out)
+    card["validation"] = _validate(model, samples, targets, ready.held_out)
     return model
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """The source as vectors, and its negatives as far as they are made of images."""
+
+    samples: Samples
+    names: np.ndarray  # of the classes
+    targets: np.ndarray  # positions in ``names``
+    train: np.ndarray
+    held_out: np.ndarray
+    kind: Negatives
+    negative_classes: int
+    X_n: Any = None
+    y_n: np.ndarray | None = None
+
+
+def prepare(
+    samples: Samples, m: Backbone | None, negatives: Negatives | None, settings: ProcurementSettings
+) -> Prepared:
+    """All that comes before training; what is in the store is not computed again. ``m`` is needed for images."""
+    check_source(samples)
+    kind: Negatives = negatives or ("composite" if samples.paths is not None else "prior")
+    if kind not in get_args(Negatives):
+        raise InputError(f"negatives are one of {', '.join(get_args(Negatives))}, not {kind!r}")
+    if kind != "composite" and settings.iterations <= settings.update_every:
+        raise InputError(f"negatives {kind} begin with the first priors: iterations must be more than update_every")
+    if kind == "composite" and samples.paths is None:
+        raise InputError("composites are made of images; for features use negatives latent or prior")
+    keys: list[bytes] = []
+    paths = samples.paths
+    if paths is not None:
+        assert m is not None
+        samples, kept, keys = extract(samples, m, "source features")
+        check_source(samples)
+        paths = [paths[i] for i in kept]
+    assert samples.labels is not None
+    names, targets = np.unique(samples.labels, return_inverse=True)
+    train, held_out = split(targets, settings.holdout)
+    if kind != "composite":
+        pairs = negative_classes(len(names), 2, settings.max_negative_classes) if kind == "prior" else [()]
+        return Prepared(samples, names, targets, train, held_out, kind, len(pairs))
+    assert m is not None
+    assert paths is not None
+    images = settings.images_per_composite
+    made = plan(samples.labels[train], settings.composites, images, settings.max_negative_classes)
+    if not made.classes:
+        raise InputError(f"{len(names)} classes are too few for composites of {images} images")
+    X_n = composite_features([paths[i] for i in train], [keys[i] for i in train], made, m)
+    return Prepared(samples, names, targets, train, held_out, kind, len(made.classes), X_n, made.y)
 
 
 def split(targets: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
@@ -197,18 +218,10 @@ def l_p(u: Tensor, y: Tensor, priors: ClassPriors) -> Tensor:
     return functional.cross_entropy(priors.log_density(u) / u.shape[1], y)
 
 
-def train_source(
-    X: Any,
-    y: np.ndarray,
-    train: np.ndarray,
-    X_n: Any,
-    y_n: np.ndarray | None,
-    shape: tuple[int, int],
-    kind: Negatives,
-    settings: ProcurementSettings,
-    seed: int,
-) -> Trained:
-    """F_s, D, G from vectors; ``shape`` is (|C_s|, |C_n|)."""
+def train_source(ready: Prepared, settings: ProcurementSettings, seed: int) -> Trained:
+    """F_s, D, G from vectors."""
+    X, y, train, kind = ready.samples.X, ready.targets, ready.train, ready.kind
+    X_n, y_n, shape = ready.X_n, ready.y_n, (len(ready.names), ready.negative_classes)
     place = device()
     rng = np.random.default_rng(seed)
     with torch.random.fork_rng():

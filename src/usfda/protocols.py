@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import permutations
 from pathlib import Path
 
+from .data import Samples
 from .runtime import InputError
 
 # Positions 0–9 are the ten shared with Caltech-256, the rest is alphabetical.
@@ -42,10 +43,11 @@ class Task:
     """From a labelled source to a target whose labels only score; each a folder, a list or features (.npz)."""
 
     name: str
-    source: str | Path
-    target: str | Path
+    source: str | Path | Samples
+    target: str | Path | Samples
     source_classes: Sequence[str] | None = None  # only these
     target_classes: Sequence[str] | None = None
+    negative_classes: int | None = None  # that the paper uses, where it does not use all pairs
 
 
 def office31_tasks(folder: str | Path, protocol: str = "office31", wanted: str | None = None) -> list[Task]:

@@ -24,6 +24,8 @@ class Source:
     classes: list[str]
     samples: Samples | None = None  # images where there are any; None: X alone
     backbone: Backbone | None = None  # M, with images
+    fingerprint: str | None = None  # of all of it: what was learnt from the same source can be used again
+    negative_classes: int | None = None  # that a protocol asks for, where it does
 
 
 @dataclass(frozen=True)
@@ -40,9 +42,13 @@ class System(ABC):
 
     source_free: ClassVar[bool]  # adapts without a source sample
     rejects: ClassVar[str]  # how it decides what is unknown
+    learnt_in: float | None = None  # seconds of ``learn``, where it used what had been learnt before
 
     def __init__(self, seed: int = 0):
         self.seed = seed
+
+    def prepare(self, source: Source) -> None:  # noqa: B027  most have nothing of the kind
+        """What runs of all seeds have in common and keep in the store; done once, with all threads, before any."""
 
     def learn(self, source: Source) -> None:  # noqa: B027  a system that trains on both sides at once has no such stage
         """At the vendor, before any target is known. A source-free system keeps no sample of it."""
@@ -55,7 +61,16 @@ class System(ABC):
     def decide(self, X: Any) -> Outcome:
         """For vectors of the target's domain."""
 
+    def latent(self, X: Any) -> np.ndarray:
+        """The vectors that samples are compared by; X itself where the system learns none."""
+        return np.asarray(X)
+
     @property
     def parameters(self) -> int:
         """Learnable parameters in ``adapt``."""
         return 0
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """All that the run depends on but its data, seed and code; plain numbers and texts."""
+        return {}

@@ -117,6 +117,10 @@ class NetworkSystem(System):
     def parameters(self) -> int:
         return learnable(*self.trained)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        return {"steps": STEPS, "batch": BATCH}
+
     def seeded(self, make: Callable[[], Any]) -> Any:
         """What ``make`` makes with this system's seed, on the device."""
         place = device()
@@ -188,6 +192,9 @@ class NetworkSystem(System):
         """network(X), on the CPU, in the mode that decides."""
         self.net.eval()
         return in_pieces(network, self.vectors(X), np.arange(len(X))).cpu()
+
+    def latent(self, X: Any) -> np.ndarray:
+        return self.everything(X, self.net.f).numpy()
 
     def probability(self, X: Any) -> Tensor:
         return self.everything(X, lambda v: self.net(v)[1].softmax(1))
