@@ -49,13 +49,14 @@ def settings_of(kind: type[Settings], pairs: Sequence[str] | None) -> Settings:
     return kind(**values)
 
 
-def rename_of(file: Path | None) -> dict[str, str] | None:
+def rename_of(file: Path | None, option: str = "--rename") -> dict[str, str] | None:
+    """Pairs of names, from CSV or JSON."""
     from .data import read_text
 
     if file is None:
         return None
     if not file.is_file():
-        raise InputError(f"--rename: no file {file}")
+        raise InputError(f"{option}: no file {file}")
     text = read_text(file)
     if file.suffix.lower() == ".json":
         try:
@@ -63,11 +64,11 @@ def rename_of(file: Path | None) -> dict[str, str] | None:
         except ValueError as error:
             raise InputError(f"{file}: not JSON ({error})") from None
         if not isinstance(names, dict):
-            raise InputError(f"{file}: must be one object, name in LABELLED to name in MODEL")
+            raise InputError(f"{file}: must be one object of pairs of names")
         return {str(key): str(value) for key, value in names.items()}
     rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(row)]
     if any(len(row) != 2 for row in rows):
-        raise InputError(f"{file}: every line must be: name in LABELLED, name in MODEL")
+        raise InputError(f"{file}: every line must be a pair of names")
     return dict(rows)
 
 

@@ -273,7 +273,10 @@ def compare(
     data: Annotated[Path | None, typer.Option(help="In place of both: the folder of a benchmark.")] = None,
     protocol: Annotated[
         str | None,
-        typer.Option(help="`office31` (open-partial; default), `office31-open-set`, `-partial`, `-closed` …"),
+        typer.Option(
+            help="`office31` (open-partial; default), `office31-open-set`, `-partial`, `-closed` …, `office-home`, "
+            "`visda`, `imagenet-caltech`."
+        ),
     ] = None,
     tasks: Annotated[str | None, typer.Option(help="Of the benchmark, such as `A-D,D-W`; all by default.")] = None,
     methods: Annotated[
@@ -295,14 +298,15 @@ def compare(
     `usfda compare --data office31/ --tasks A-D,D-W --seeds 1`
     """
     from .baselines import SYSTEMS
+    from .datasets import benchmark_tasks
     from .experiments.compare import compare as run
     from .experiments.display import brief, watch
-    from .protocols import Task, office31_tasks
+    from .protocols import Task
 
     if (data is None) == (source is None) or (source is None) != (target is None):
         raise InputError("give SOURCE and TARGET, or --data with the folder of a benchmark")
     if data is not None:
-        wanted = office31_tasks(data, protocol or "office31", tasks)
+        wanted = benchmark_tasks(data, protocol or "office31", tasks)
     else:
         if tasks is not None or protocol is not None:
             raise InputError("--tasks and --protocol belong to --data")
@@ -320,8 +324,66 @@ def compare(
     for row in rows:
         if row.failed:
             log.warning(
-                "%s failed %d times, the last: %s; the same call tries again", row.method, row.failed, row.error
+                "%s failed %d times, the last: %s (its trace is in runs.jsonl); the same call tries again",
+                row.method,
+                row.failed,
+                row.error,
             )
+
+
+@app.command(no_args_is_help=True)
+def reproduce(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="`table1`, `table2`, `fig-ssm`, `fig-beta`, `fig-alpha`, `fig-batch-ratio`, `fig-negatives`, "
+            "`fig-gap`, `one-shot` or `complexity`.",
+        ),
+    ],
+    data: Annotated[Path, typer.Option(help="Folder of one or several data sets, as they are distributed.")],
+    tasks: Annotated[
+        str | None, typer.Option(help="Such as `A-D,D-W`; all by default, for a figure the first: `A-D`.")
+    ] = None,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each; the paper has five.")] = 5,
+    backbone: Backbone = "efficientnet_lite0",
+    shared: Annotated[
+        Path | None,
+        typer.Option(help="ImageNet-Caltech: CSV or JSON, Caltech class and wnid of each shared class."),
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="Folder; by default `reproduce-out/NAME`.", show_default=False)
+    ] = None,
+) -> None:
+    """A table or a figure of the paper, from its data sets: runs, table (Markdown, CSV) and figure (SVG, PNG).
+
+    A run that is finished is not repeated: after an interruption, or with more seeds, call it again. What each is, and
+    where the data sets come from: docs/reproduction.md.
+
+    Examples: `usfda reproduce table2 --data office31/` or, after `usfda demo`, without any download,
+    `usfda reproduce fig-beta --data demo-out --backbone pixels --seeds 2`
+    """
+    try:
+        from .experiments.reproduce import Lab
+        from .experiments.reproduce import reproduce as run
+    except ImportError as error:
+        raise InputError(f"figures need {error.name}; pip install 'usfda[reproduce]'") from None
+
+    place = output or Path("reproduce-out", name)
+    lab = Lab(name, data, place, tasks, seeds, backbone, rename_of(shared, "--shared"))
+    result = run(lab)
+    for caption, (head, rows) in result.tables.items():
+        table = Table(*head, box=None, title=caption)
+        for row in rows:
+            table.add_row(*row)
+        out.print(table)
+    _note(f"{place}: {name}.md, {name}.csv, {name}.svg, {name}.png; every run in runs.jsonl")
+    if lab.failed:
+        log.warning(
+            "%d runs failed, the last: %s (its trace is in runs.jsonl); the same call tries again",
+            len(lab.failed),
+            lab.failed[-1]["error"],
+        )
 
 
 @app.command()

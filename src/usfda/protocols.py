@@ -8,7 +8,6 @@ from itertools import permutations
 from pathlib import Path
 
 from .data import Samples
-from .runtime import InputError
 
 # Positions 0–9 are the ten shared with Caltech-256, the rest is alphabetical.
 OFFICE31 = (
@@ -16,6 +15,21 @@ OFFICE31 = (
     "projector", "bike_helmet", "bookcase", "bottle", "desk_chair", "desk_lamp", "desktop_computer",
     "file_cabinet", "letter_tray", "mobile_phone", "paper_notebook", "pen", "phone", "printer", "punchers",
     "ring_binder", "ruler", "scissors", "speaker", "stapler", "tape_dispenser", "trash_can",
+)  # fmt: skip
+
+OFFICE_HOME = (
+    "Alarm_Clock", "Backpack", "Batteries", "Bed", "Bike", "Bottle", "Bucket", "Calculator", "Calendar", "Candles",
+    "Chair", "Clipboards", "Computer", "Couch", "Curtains", "Desk_Lamp", "Drill", "Eraser", "Exit_Sign", "Fan",
+    "File_Cabinet", "Flipflops", "Flowers", "Folder", "Fork", "Glasses", "Hammer", "Helmet", "Kettle", "Keyboard",
+    "Knives", "Lamp_Shade", "Laptop", "Marker", "Monitor", "Mop", "Mouse", "Mug", "Notebook", "Oven", "Pan",
+    "Paper_Clip", "Pen", "Pencil", "Postit_Notes", "Printer", "Push_Pin", "Radio", "Refrigerator", "Ruler",
+    "Scissors", "Screwdriver", "Shelf", "Sink", "Sneakers", "Soda", "Speaker", "Spoon", "TV", "Table", "Telephone",
+    "ToothBrush", "Toys", "Trash_Can", "Webcam",
+)  # fmt: skip
+
+VISDA = (
+    "aeroplane", "bicycle", "bus", "car", "horse", "knife", "motorcycle", "person", "plant", "skateboard", "train",
+    "truck",
 )  # fmt: skip
 
 # Positions (source, target) of every category gap on Office-31.
@@ -35,12 +49,48 @@ def office31(gap: str = "open-partial") -> tuple[list[str], list[str]]:
     return [OFFICE31[i] for i in source], [OFFICE31[i] for i in target]
 
 
-OFFICE31_DOMAINS = ("amazon", "dslr", "webcam")
+@dataclass(frozen=True)
+class Benchmark:
+    """A data set of domains with the same classes: the first ``shared`` of them are on both sides, the next
+    ``source_private`` only in the source, the rest only in the target."""
+
+    name: str  # as in the paper's tables
+    domains: dict[str, str]  # short name to folder
+    classes: tuple[str, ...]
+    shared: int
+    source_private: int
+    tasks: tuple[tuple[str, str], ...]
+
+    def label_sets(self) -> tuple[list[str], list[str]]:
+        """Class names of source and target."""
+        return split(self.classes, self.shared, self.source_private)
+
+
+def split(classes: Sequence[str], shared: int, source_private: int) -> tuple[list[str], list[str]]:
+    """Class names of source and target; what is neither shared nor private to the source is private to the target."""
+    known = shared + source_private
+    return list(classes[:known]), [*classes[:shared], *classes[known:]]
+
+
+def _benchmark(
+    name: str, domains: dict[str, str], classes: tuple[str, ...], shared: int, source_private: int
+) -> Benchmark:
+    return Benchmark(name, domains, classes, shared, source_private, tuple(permutations(domains, 2)))
+
+
+BENCHMARKS = {
+    "office31": _benchmark("Office-31", {"A": "amazon", "D": "dslr", "W": "webcam"}, OFFICE31, 10, 10),
+    "office-home": _benchmark(
+        "Office-Home", {"Ar": "Art", "Cl": "Clipart", "Pr": "Product", "Rw": "Real World"}, OFFICE_HOME, 10, 5
+    ),
+    "visda": Benchmark("VisDA", {"S": "train", "R": "validation"}, VISDA, 6, 3, (("S", "R"),)),
+    "digits": Benchmark("digits", {"M": "mnist", "U": "uci"}, tuple("0123456789"), 5, 2, (("M", "U"),)),
+}
 
 
 @dataclass(frozen=True)
 class Task:
-    """From a labelled source to a target whose labels only score; each a folder, a list or features (.npz)."""
+    """From a labelled source to a target whose labels only score; each a folder, a list, features (.npz) or samples."""
 
     name: str
     source: str | Path | Samples
@@ -48,31 +98,3 @@ class Task:
     source_classes: Sequence[str] | None = None  # only these
     target_classes: Sequence[str] | None = None
     negative_classes: int | None = None  # that the paper uses, where it does not use all pairs
-
-
-def office31_tasks(folder: str | Path, protocol: str = "office31", wanted: str | None = None) -> list[Task]:
-    """Tasks of Office-31: ``office31`` (open-partial, the paper's), ``office31-open-set`` …, or the gap alone.
-
-    ``wanted`` is a list such as ``A-D,D-W`` (or whole names, ``amazon-dslr``); without it all six.
-    """
-    gap = protocol.removeprefix("office31").strip("-:/") or "open-partial"
-    if gap not in OFFICE31_GAPS:
-        known = ", ".join(f"office31-{name}" for name in OFFICE31_GAPS)
-        raise InputError(f"no protocol {protocol!r}; there is office31 (open-partial), {known}")
-    if missing := [domain for domain in OFFICE31_DOMAINS if not Path(folder, domain).is_dir()]:
-        raise InputError(f"{folder}: has no folder {', '.join(missing)}; Office-31 is {', '.join(OFFICE31_DOMAINS)}")
-    every = {
-        (s, t): Task(f"{s[0]}→{t[0]}".upper(), Path(folder, s), Path(folder, t), *office31(gap))
-        for s, t in permutations(OFFICE31_DOMAINS, 2)
-    }
-    if wanted is None:
-        return list(every.values())
-    names = {alias: domain for domain in OFFICE31_DOMAINS for alias in (domain, domain[0])}
-    found = {}
-    for text in wanted.split(","):
-        pair = tuple(names.get(part.strip().lower(), part) for part in text.replace("→", "-").split("-"))
-        if pair not in every:
-            known = ", ".join(task.name.replace("→", "-") for task in every.values())
-            raise InputError(f"no task {text.strip()!r}; there is {known}")
-        found[pair] = every[pair]
-    return list(found.values())

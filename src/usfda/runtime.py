@@ -58,7 +58,8 @@ def progress(total: int, text: str, unit: str) -> Iterator[Callable[[int], None]
         def advance(n: int) -> None:
             bar.update(task, advance=n)
             state = bar.tasks[0]
-            bar.update(task, rate=f"{state.completed / max(state.elapsed or 0, 1e-3):.0f} {unit}/s")
+            rate = state.completed / max(state.elapsed or 0, 1e-3)
+            bar.update(task, rate=f"{rate:.0f} {unit}/s" if rate >= 1 else f"{60 * rate:.0f} {unit}/min")
 
         yield advance
 

@@ -32,7 +32,7 @@ def vendor(source: Source, kind: Negatives | None, settings: ProcurementSettings
     if source.fingerprint is None:
         return make()
     parts = [source.fingerprint, source.backbone and source.backbone.key, kind, runtime.threads, seed]
-    name = json.dumps([*parts, dataclasses.asdict(settings), versions(), _code()])
+    name = json.dumps([*parts, dataclasses.asdict(settings), versions(), procurement_code()])
     file = runtime.cache / "vendors" / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.usfda"
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):
@@ -47,7 +47,7 @@ def _samples(source: Source) -> Samples:
 
 
 @cache
-def _code() -> str:
+def procurement_code() -> str:
     """Of the files that procurement is written in: when one changes, what was procured before does not count."""
     modules = (procurement, negatives, networks, priors, geometry, features, backbones)
     return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()

@@ -44,7 +44,6 @@ def jobs_for(tasks: Sequence[Task], variants: Sequence[Variant], seeds: int, dom
     if seeds < 1:
         raise InputError(f"--seeds is 1 or more, not {seeds}")
     codes = {variant.method: fingerprint(variant.method) for variant in variants}
-    version = versions()["usfda"]
     jobs = []
     for task in tasks:
         source, target = domains.sides(task)
@@ -52,18 +51,21 @@ def jobs_for(tasks: Sequence[Task], variants: Sequence[Variant], seeds: int, dom
         for seed in range(seeds):
             for variant in variants:
                 code = codes[variant.method]
-                key = {
-                    "task": task.name, "method": variant.method, "seed": seed, "code": code,
-                    "source": source.fingerprint, "target": target.fingerprint,
-                    "backbone": source.backbone and source.backbone.sha256, "version": version,
-                }  # fmt: skip
+                key = key_of(task, source, target) | {"method": variant.method, "seed": seed, "code": code}
                 if variant.settings:
                     key["settings"] = dict(variant.settings)
-                if task.negative_classes is not None:
-                    key["negative_classes"] = task.negative_classes
                 jobs.append(Job(key, run, (variant, code, labelled, target.X, target.labels, seed)))
     place = {id(variant): i for i, variant in enumerate(variants)}
     return sorted(jobs, key=lambda j: (j.key["seed"], place[id(j.args[0])], j.key["task"].rpartition("→")[2]))
+
+
+def key_of(task: Task, source: Domain, target: Domain) -> dict[str, Any]:
+    """What every run on a task depends on."""
+    key = {
+        "task": task.name, "source": source.fingerprint, "target": target.fingerprint,
+        "backbone": source.backbone and source.backbone.sha256, "version": versions()["usfda"],
+    }  # fmt: skip
+    return key if task.negative_classes is None else key | {"negative_classes": task.negative_classes}
 
 
 def prepare(jobs: Sequence[Job]) -> None:

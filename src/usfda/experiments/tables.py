@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -121,11 +121,13 @@ def markdown(rows: list[Row], tasks: list[str], about: dict[str, Any]) -> str:
         if first
         else "No system has finished all tasks.",
         "",
-        _table(HEAD, map(cells, rows)),
+        markdown_table(HEAD, map(cells, rows)),
         "",
         f"{METRICS[metric]} by task:",
         "",
-        _table(["system", *tasks], ([row.method, *(str(row.tasks[task][metric]) for task in tasks)] for row in rows)),
+        markdown_table(
+            ["system", *tasks], ([row.method, *(str(row.tasks[task][metric]) for task in tasks)] for row in rows)
+        ),
         "",
         "How each decides what is unknown:",
         "",
@@ -134,7 +136,7 @@ def markdown(rows: list[Row], tasks: list[str], about: dict[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _table(head: Sequence[str], rows: Any) -> str:
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     lines = [head, ["---"] * len(head), *([text.replace("|", "\\|") for text in row] for row in rows)]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

@@ -1,0 +1,126 @@
+"""Learnable parameters and seconds of procurement, deployment and UAN."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from ..backbones import Backbone
+from ..baselines import Source, get_system
+from ..data import Samples
+from ..deployment import adapt
+from ..features import extract
+from ..model import versions
+from ..networks import D, learnable, make_f, make_g
+from ..procurement import procure
+from ..runtime import InputError, runtime
+from .figures import beside
+from .jobs import key_of
+from .reproduce import Lab, Result
+from .runs import Job
+from .tables import figure
+
+# Stage to what the paper prints: learnable parameters, seconds.
+STAGES = {
+    "procurement": ("11.1 M", 380.0),
+    "deployment, `paper`": ("3.5 M", 44.0),
+    "deployment, `usfda`": ("–", None),
+    "UAN": ("26.7 M", 450.0),
+}
+
+
+def complexity(lab: Lab) -> Result:
+    """Runs one after the other, each with all threads and an empty store, so that M's seconds are measured, too."""
+    found, pair = lab.task()
+    task = found.task(pair)
+    source, target = lab.domains.sides(task)
+    if source.backbone is None:
+        raise InputError(f"{lab.name} measures the work on images; {task.name} has features")
+    labelled = source.as_source(task.negative_classes)
+    jobs = [
+        Job(
+            key_of(task, source, target) | {"experiment": lab.name, "seed": seed, "threads": runtime.threads},
+            measure,
+            (labelled, target.samples, seed),
+        )
+        for seed in range(lab.seeds)
+    ]
+    records = lab.do(jobs, in_turn=True)
+    rows, body = [], []
+    training, whole = [], []
+    for stage, (parameters, seconds) in STAGES.items():
+        mine = [r["stages"][stage] for r in records]
+        m, own = (figure([part[name] for part in mine]) for name in ("features", "training"))
+        training.append(own)
+        whole.append(figure([part["features"] + part["training"] for part in mine]))
+        learnt = mine[0]["parameters"]
+        shown = "–" if seconds is None else f"{seconds:.0f}"
+        body.append([stage, f"{learnt / 1e6:.2f} M", str(m), str(own), parameters, shown])
+        rows.append(
+            {
+                "stage": stage.replace("`", ""), "parameters": learnt, "seconds_of_M": m.mean,
+                "seconds_of_training": own.mean, "seconds_of_training_deviation": own.deviation,
+                "paper_parameters": parameters, "paper_seconds": seconds,
+            }
+        )  # fmt: skip
+    width, classes = source.X.shape[1], len(labelled.classes)
+    pairs = records[0]["negative_classes"]
+    at_2048 = [learnable(make_f(2048), make_g(2048), D(classes, pairs)) / 1e6, learnable(make_f(2048)) / 1e6]
+    text = [
+        f"{found.name} {task.name}: {len(source.labels)} source images, {len(target.labels)} target images, "
+        f"{classes} classes, vectors of {width} dimensions; {runtime.threads} threads of a CPU, {lab.seeds} seeds, one "
+        "run at a time. Seconds of M include decoding and, in procurement, the composites; a second run takes them "
+        "from the store.",
+        f"With ResNet-50's 2048 dimensions our networks have {at_2048[0]:.1f} M parameters in procurement and "
+        f"{at_2048[1]:.1f} M in deployment: the paper's figures. UAN's 26.7 M include its ResNet-50, which it trains; "
+        "ours learns on frozen vectors. The paper's seconds are of other hardware, which it does not name.",
+    ]
+    head = ["stage", "learnable", "M, s", "training, s", "paper: learnable", "paper: s"]
+    printed = [figure([] if seconds is None else [seconds]) for _, seconds in STAGES.values()]
+    series = {"training": training, "with M": whole, "paper": printed}
+    picture = beside([stage.replace("`", "") for stage in STAGES], {"seconds": series}, "seconds")
+    return Result("Complexity", text, {"Parameters and seconds": (head, body)}, rows, picture)
+
+
+def measure(source: Source, target: Samples, seed: int) -> dict[str, Any]:
+    """One run of every stage, from images."""
+    assert source.samples is not None
+    assert source.backbone is not None
+    with TemporaryDirectory() as folder:
+        runtime.cache = Path(folder)
+        model = procure(source.samples, backbone=source.backbone, seed=seed)
+        card = model.card["procurement"]
+        stages = {"procurement": _stage(card)}
+        for method in ("paper", "usfda"):
+            adapted = adapt(model, target, method=method, seed=seed)
+            stages[f"deployment, `{method}`"] = _stage(adapted.card["deployment"])
+        # The second deployment found the vectors in the store.
+        stages["deployment, `usfda`"]["features"] = stages["deployment, `paper`"]["features"]
+        stages["UAN"] = _uan(source, target, source.backbone, seed)
+    return {
+        "stages": stages,
+        "negative_classes": card["negatives"]["classes"],
+        "settings": {"procurement": card["settings"]},
+        "backbone": source.backbone.name,
+        "versions": versions(),
+    }
+
+
+def _stage(card: dict[str, Any]) -> dict[str, float]:
+    return {"parameters": card["learnable_parameters"], **card["seconds"]}
+
+
+def _uan(source: Source, target: Samples, backbone: Backbone, seed: int) -> dict[str, float]:
+    """It has no stage without the source: M's seconds are those of both sides, without composites."""
+    assert source.samples is not None
+    with TemporaryDirectory() as folder:
+        runtime.cache = Path(folder)
+        started = time.perf_counter()
+        X_s, X_t = extract(source.samples, backbone)[0].X, extract(target, backbone)[0].X
+        extracted = time.perf_counter()
+        system = get_system("uan")(seed)
+        system.adapt(X_t, Source(X_s, source.y, source.classes))
+        done = time.perf_counter()
+    return {"parameters": system.parameters, "features": extracted - started, "training": done - extracted}

@@ -1,0 +1,101 @@
+"""The figures of the experiments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Picture
+
+from .tables import Figure
+
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # told apart by colour-blind readers, too
+
+
+def curves(ticks: Sequence[str], lines: Mapping[str, Sequence[Figure]], axis: str, marked: str) -> Picture:
+    """A line with its deviation for each metric; ``marked`` is the tick of the default."""
+    picture = Picture(figsize=(6.4, 3.6), layout="constrained")
+    axes: Axes = picture.subplots()
+    place = np.arange(len(ticks))
+    axes.axvline(ticks.index(marked), color="#999999", linestyle=":", label="default")
+    for (name, values), colour in zip(lines.items(), COLOURS, strict=False):
+        mean, deviation = arrays(values)
+        axes.plot(place, mean, "o-", color=colour, label=name, markersize=4)
+        axes.fill_between(place, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0)
+    axes.set_xticks(place, ticks)
+    axes.set_xlabel(axis)
+    axes.set_ylabel("percent")
+    axes.set_ylim(0, 100)
+    axes.grid(axis="y", alpha=0.3)
+    axes.legend(fontsize=8)
+    return picture
+
+
+def arrays(values: Sequence[Figure]) -> tuple[np.ndarray, np.ndarray]:
+    """Means and deviations; NaN, which is not drawn, where there is none."""
+    mean = np.asarray([np.nan if v.mean is None else v.mean for v in values])
+    return mean, np.asarray([v.deviation or 0.0 for v in values])
+
+
+def beside(
+    names: Sequence[str], panels: Mapping[str, Mapping[str, Sequence[Figure]]], axis: str = "percent"
+) -> Picture:
+    """A panel for each metric: a line for each name, a point with its deviation for each series."""
+    picture = Picture(figsize=(4.4 * len(panels), 0.34 * len(names) + 1.2), layout="constrained")
+    place = np.arange(len(names))
+    grid = picture.subplots(1, len(panels), sharey=True, squeeze=False)[0]
+    for axes, (title, series) in zip(grid, panels.items(), strict=True):
+        for (name, values), colour, mark in zip(series.items(), COLOURS, "os^Dv", strict=False):
+            mean, deviation = arrays(values)
+            axes.errorbar(mean, place, xerr=deviation, fmt=mark, color=colour, label=name, markersize=5)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlim(left=0)
+        axes.set_xlabel(axis)
+        axes.grid(alpha=0.3)
+        axes.set_yticks(place, names)
+    grid[0].invert_yaxis()
+    picture.legend(*grid[0].get_legend_handles_labels(), loc="outside lower center", ncols=5, fontsize=8)
+    return picture
+
+
+def histograms(edges: np.ndarray, panels: Mapping[str, Mapping[str, np.ndarray]], axis: str) -> Picture:
+    """A panel for each title: the density of each group over the bins."""
+    picture = Picture(figsize=(4.6 * len(panels), 3.2), layout="constrained")
+    for axes, (title, groups) in zip(
+        picture.subplots(1, len(panels), sharey=True, squeeze=False)[0], panels.items(), strict=True
+    ):
+        for (name, counts), colour in zip(groups.items(), COLOURS, strict=False):
+            density = counts / max(counts.sum(), 1) / np.diff(edges)
+            axes.stairs(density, edges, fill=True, alpha=0.45, color=colour, label=name)
+            axes.axvline(float(counts @ (edges[:-1] + edges[1:]) / 2 / max(counts.sum(), 1)), color=colour)
+        axes.set_title(title, fontsize=10)
+        axes.set_xlabel(axis)
+        axes.legend(fontsize=8)
+    picture.supylabel("density", fontsize=10)
+    return picture
+
+
+def heat_maps(
+    ticks: tuple[Sequence[int], Sequence[int]],
+    grids: Mapping[str, Mapping[str, np.ndarray]],
+    axes_names: tuple[str, str],
+) -> Picture:
+    """A row for each metric, a column for each system; an empty cell has no value."""
+    columns = len(next(iter(grids.values())))
+    picture = Picture(figsize=(3.1 * columns + 0.6, 3.1 * len(grids)), layout="constrained")
+    places = picture.subplots(len(grids), columns, squeeze=False)
+    for row, (metric, systems) in zip(places, grids.items(), strict=True):
+        for axes, (name, values) in zip(row, systems.items(), strict=True):
+            image = axes.imshow(values, origin="lower", vmin=0, vmax=100, cmap="viridis")
+            for (i, j), value in np.ndenumerate(values):
+                if np.isfinite(value):
+                    colour = "white" if value < 65 else "black"
+                    axes.text(j, i, f"{value:.0f}", ha="center", va="center", fontsize=8, color=colour)
+            axes.set_title(f"{name}, {metric}", fontsize=10)
+            axes.set_xticks(range(len(ticks[1])), map(str, ticks[1]))
+            axes.set_yticks(range(len(ticks[0])), map(str, ticks[0]))
+    picture.supylabel(axes_names[0], fontsize=10)
+    picture.supxlabel(axes_names[1], fontsize=10)
+    picture.colorbar(image, ax=places, shrink=0.8, label="percent")
+    return picture

@@ -1,0 +1,122 @@
+"""Tables 1 and 2: T_avg and T_unk of USFDA and the baselines on every task, beside the paper's own figures."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from itertools import product
+from typing import Any
+
+from ..datasets import NAMES, choose
+from .figures import beside
+from .jobs import Variant
+from .reproduce import Lab, Result
+from .tables import Figure, figure
+
+METRICS = {"t_avg": "T_avg", "t_unk": "T_unk"}
+# The rows of the paper that a system of ours stands beside.
+SYSTEMS = {
+    "source-only": ("ResNet",), "iwan": ("IWAN",), "pada": ("PADA",), "ati": ("ATI",), "osbp": ("OSBP",),
+    "uan": ("UAN", "UAN*"), "dann": (), "rtn": (), "usfda-b": (), "paper": ("USFDA",), "usfda": (),
+}  # fmt: skip
+PAPER = "paper, ResNet-50"
+
+
+@dataclass(frozen=True)
+class Printed:
+    """A figure as it is printed in the paper."""
+
+    mean: str
+    deviation: str
+
+    def __str__(self) -> str:
+        return f"{self.mean} ± {self.deviation}" if self.deviation else self.mean
+
+
+@cache
+def printed() -> dict[tuple[str, str, str, str], Printed]:
+    """By data set, task (A-D, or Avg), row and metric; what stands only in comments of its source is left out."""
+    text = files("usfda.experiments").joinpath("paper_tables.csv").read_text()
+    return {
+        (row["dataset"], row["task"], row["method"], row["metric"]): Printed(row["mean"], row["std"])
+        for row in csv.DictReader(text.splitlines())
+        if row["printed"] == "yes"
+    }
+
+
+def table1(lab: Lab) -> Result:
+    return _table(lab, "Table 1: Office-Home", ["office-home"])
+
+
+def table2(lab: Lab) -> Result:
+    return _table(lab, "Table 2: Office-31, VisDA, ImageNet-Caltech", ["office31", "visda", "imagenet-caltech"])
+
+
+def _table(lab: Lab, title: str, keys: Sequence[str]) -> Result:
+    missing = lab.find(keys)
+    chosen = choose(lab.sets, lab.wanted)
+    records = lab.run([found.task(pair) for found, pair in chosen], [Variant(method) for method in SYSTEMS])
+    run = {(found.name, "-".join(pair)): "→".join(pair) for found, pair in chosen}
+    tables: dict[str, tuple[list[str], list[list[str]]]] = {}
+    rows: list[dict[str, Any]] = []
+    for dataset, (metric, name) in product((NAMES[key] for key in keys), METRICS.items()):
+        columns = [task for d, task, *_ in printed() if d == dataset]
+        columns = list(dict.fromkeys(columns))  # in the paper's order, its mean last
+        body = []
+        for method, paper_rows in SYSTEMS.items():
+            ours = {
+                task: values(records, method, metric, names, lab.seeds)
+                for task in columns
+                if all(names := [run.get((dataset, one)) for one in (columns[:-1] if task == "Avg" else [task])])
+            }
+            if ours:
+                body.append([f"`{method}`", lab.backbone, *(str(ours.get(task, "–")) for task in columns)])
+            theirs = {row: [printed().get((dataset, task, row, name)) for task in columns] for row in paper_rows}
+            body += [[row, PAPER, *(str(f or "–") for f in cells)] for row, cells in theirs.items() if any(cells)]
+            for task, found in ours.items():
+                paper, star = ([str(printed().get((dataset, task, row, name)) or "") for row in paper_rows] + [""] * 2)[
+                    :2
+                ]
+                line = {"dataset": dataset, "task": task, "method": method, "metric": name, "backbone": lab.backbone}
+                rows.append(
+                    {**line, "mean": found.mean, "deviation": found.deviation, "paper": paper, "paper_star": star}
+                )
+        head = ["mean" if task == "Avg" else task.replace("-", "→") for task in columns]
+        tables[f"{dataset}, {name}"] = (["system", "figures", *head], body)
+    text = [
+        f"T_avg and T_unk in percent, mean ± deviation over {lab.seeds} seeds, last step, no checkpoint is picked. "
+        f"Ours are on frozen features of {lab.backbone}; the paper's are of ResNet-50, its ± over 5 runs. UAN is quoted "
+        "there from its own paper; UAN* is the run of USFDA's authors, with the best figures of the run. `paper` is "
+        "USFDA to the letter, `usfda` the default of this project. The paper prints nothing for DANN, RTN and USFDA-b.",
+        *(f"Not run: {line}." for line in missing),
+    ]
+    return Result(title, text, tables, rows, _figure(lab, records, run))
+
+
+def values(
+    records: Sequence[dict[str, Any]], method: str, metric: str, tasks: Sequence[str | None], seeds: int
+) -> Figure:
+    """Over the seeds, the mean of the tasks; a seed that lacks one of them does not count."""
+    mine = [r for r in records if r["key"]["method"] == method and r["key"]["task"] in tasks]
+    by_seed = [[r[metric] for r in mine if r["key"]["seed"] == seed] for seed in range(seeds)]
+    return figure([figure(found).mean for found in by_seed if len(found) == len(tasks)])
+
+
+def _figure(lab: Lab, records: Sequence[dict[str, Any]], run: dict[tuple[str, str], str]) -> Any:
+    """Means over the tasks that were run, ours and the paper's over the same ones."""
+    panels: dict[str, dict[str, list[Figure]]] = {}
+    for metric, name in METRICS.items():
+        series = {lab.backbone: [values(records, m, metric, list(run.values()), lab.seeds) for m in SYSTEMS]}
+        for label, place in ((PAPER, 0), ("UAN*", 1)):
+            series[label] = []
+            for rows in SYSTEMS.values():
+                found = [printed().get((*task, row, name)) for task in run for row in rows[place : place + 1]]
+                series[label].append(figure([float(f.mean) for f in found if f] if all(found) else []))
+        panels[f"{name}, mean of {len(run)} tasks"] = {
+            label: [Figure(f.mean, f.deviation if label == lab.backbone else None) for f in line]
+            for label, line in series.items()
+        }
+    return beside(list(SYSTEMS), panels)
