@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from .arguments import (
     STRICT,
@@ -373,7 +373,7 @@ def reproduce(
     lab = Lab(name, data, place, tasks, seeds, backbone, rename_of(shared, "--shared"))
     result = run(lab)
     for caption, (head, rows) in result.tables.items():
-        table = Table(*head, box=None, title=caption)
+        table = Table(*(Column(name, overflow="fold") for name in head), box=None, title=caption)
         for row in rows:
             table.add_row(*row)
         out.print(table)

@@ -63,27 +63,25 @@ def _table(lab: Lab, title: str, keys: Sequence[str]) -> Result:
     tables: dict[str, tuple[list[str], list[list[str]]]] = {}
     rows: list[dict[str, Any]] = []
     for dataset, (metric, name) in product((NAMES[key] for key in keys), METRICS.items()):
-        columns = [task for d, task, *_ in printed() if d == dataset]
-        columns = list(dict.fromkeys(columns))  # in the paper's order, its mean last
+        columns = list(
+            dict.fromkeys(task for d, task, *_ in printed() if d == dataset)
+        )  # the paper's; its mean is last
         body = []
         for method, paper_rows in SYSTEMS.items():
-            ours = {
-                task: values(records, method, metric, names, lab.seeds)
-                for task in columns
-                if all(names := [run.get((dataset, one)) for one in (columns[:-1] if task == "Avg" else [task])])
-            }
-            if ours:
-                body.append([f"`{method}`", lab.backbone, *(str(ours.get(task, "–")) for task in columns)])
-            theirs = {row: [printed().get((dataset, task, row, name)) for task in columns] for row in paper_rows}
-            body += [[row, PAPER, *(str(f or "–") for f in cells)] for row, cells in theirs.items() if any(cells)]
-            for task, found in ours.items():
-                paper, star = ([str(printed().get((dataset, task, row, name)) or "") for row in paper_rows] + [""] * 2)[
-                    :2
-                ]
-                line = {"dataset": dataset, "task": task, "method": method, "metric": name, "backbone": lab.backbone}
-                rows.append(
-                    {**line, "mean": found.mean, "deviation": found.deviation, "paper": paper, "paper_star": star}
-                )
+            lines: dict[tuple[str, str], dict[str, Any]] = {(f"`{method}`", lab.backbone): {}}
+            for task in columns:
+                names = [run.get((dataset, one)) for one in (columns[:-1] if task == "Avg" else [task])]
+                if all(names):
+                    lines[f"`{method}`", lab.backbone][task] = values(records, method, metric, names, lab.seeds)
+            for row in paper_rows:
+                every = {task: printed().get((dataset, task, row, name)) for task in columns}
+                lines[row, PAPER] = {task: found for task, found in every.items() if found}
+            for (system, figures), cells in lines.items():
+                if cells:
+                    body.append([system, figures, *(str(cells.get(task, "–")) for task in columns)])
+                for task, found in cells.items():
+                    line = {"dataset": dataset, "metric": name, "system": system.strip("`"), "figures": figures}
+                    rows.append({**line, "task": task, "mean": found.mean, "deviation": found.deviation})
         head = ["mean" if task == "Avg" else task.replace("-", "→") for task in columns]
         tables[f"{dataset}, {name}"] = (["system", "figures", *head], body)
     text = [

@@ -111,9 +111,12 @@ class Lab:
 
 def describe(record: Mapping[str, Any]) -> str:
     """A run in a line."""
-    key = {k: v for k, v in record["key"].items() if k in ("method", "settings", "iterations", "task", "seed")}
+    key = record["key"]
+    parts = [key.get("method", ""), key["task"], f"seed {key['seed']}"]
+    for name, value in {"iterations": key.get("iterations"), **key.get("settings", {})}.items():
+        parts += [f"{k} {v}" for k, v in (value if isinstance(value, dict) else {name: value}).items() if v is not None]
     said = record.get("error") or (f"T_avg {record['t_avg']:.1f}" if "t_avg" in record else "done")
-    return " ".join(f"{k} {v}" for k, v in key.items()) + f": {said}"
+    return f"{' '.join(filter(None, parts))}: {said}"
 
 
 def experiments() -> dict[str, Callable[[Lab], Result]]:
