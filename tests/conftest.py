@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from usfda import ProcurementSettings, procure, procurement
+from usfda import DeploymentSettings, ProcurementSettings, deployment, procure, procurement
 from usfda.baselines import training, usfda
+from usfda.experiments import ablations
 from usfda.runtime import runtime
 
 QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
@@ -81,5 +82,9 @@ def vector_model():  # type: ignore[no-untyped-def]
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small budget for all systems of `compare`, where only the way matters and not the result."""
     monkeypatch.setattr(training, "STEPS", 30)
-    for module in (procurement, usfda):
+    for module in (procurement, usfda, ablations):
         monkeypatch.setattr(module, "ProcurementSettings", lambda **given: replace(QUICK, **given))
+    for module in (deployment, usfda, ablations):
+        monkeypatch.setattr(
+            module, "DeploymentSettings", lambda **given: replace(DeploymentSettings(steps=10), **given)
+        )

@@ -19,8 +19,8 @@ from usfda.baselines import SYSTEMS, fingerprint, get_system
 from usfda.cli import main
 from usfda.experiments.compare import compare
 from usfda.experiments.runs import Job, Journal, run_all
-from usfda.protocols import Task, office31_tasks
-from usfda.runtime import InputError, runtime
+from usfda.protocols import Task
+from usfda.runtime import runtime
 
 OWN = '''
 from __future__ import annotations
@@ -277,22 +277,6 @@ def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(example)
     assert call(tmp_path, f"{tmp_path / 'mine.py'}:Nearest", "--seeds", "1") == 0
     assert read(tmp_path)["systems"][0]["overall"]["h_score"]["mean"] > 95
-
-
-def test_tasks_of_office31(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="has no folder amazon, dslr, webcam"):
-        office31_tasks(tmp_path)
-    for name in ("amazon", "dslr", "webcam"):
-        (tmp_path / name).mkdir()
-    assert [task.name for task in office31_tasks(tmp_path)] == ["A→D", "A→W", "D→A", "D→W", "W→A", "W→D"]
-    chosen = office31_tasks(tmp_path, "office31-partial", "W-A, amazon→dslr")
-    assert [task.name for task in chosen] == ["W→A", "A→D"]
-    assert (len(chosen[0].source_classes), len(chosen[0].target_classes)) == (31, 10)
-    assert office31_tasks(tmp_path, "partial", "W-A") == chosen[:1]
-    with pytest.raises(InputError, match=r"no task 'A-X'; there is A-D"):
-        office31_tasks(tmp_path, wanted="A-X")
-    with pytest.raises(InputError, match="no protocol 'office31-half'"):
-        office31_tasks(tmp_path, "office31-half")
 
 
 @pytest.mark.parametrize(

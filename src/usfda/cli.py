@@ -53,12 +53,12 @@ INTERRUPTED = "interrupted; features and runs so far are kept, and the next call
 @app.callback()
 def options(
     threads: Annotated[int, typer.Option(min=1, help="Threads for decoding, M and training.")] = runtime.threads,
-    cache: Annotated[Path, typer.Option(help="Place of the feature store (or `USFDA_CACHE`).")] = runtime.cache,
+    cache: Annotated[Path | None, typer.Option(help="Place of the feature store (or `USFDA_CACHE`).")] = None,
     verbose: Annotated[bool, typer.Option("--verbose", help="Say more; add the trace to an error.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no notes; warnings and results only.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
-    runtime.threads, runtime.cache, runtime.progress = threads, cache, not quiet
+    runtime.threads, runtime.cache, runtime.progress = threads, cache or runtime.cache, not quiet
     level = logging.DEBUG if verbose else logging.WARNING if quiet else logging.INFO
     logging.basicConfig(level=logging.WARNING, handlers=[_Messages()], force=True)
     log.setLevel(level)

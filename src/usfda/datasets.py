@@ -178,7 +178,7 @@ def find(folder: str | Path, key: str, shared: Mapping[str, str] | None = None) 
     benchmark = BENCHMARKS[key]
     best: tuple[dict[str, Path], Path] = ({}, Path(folder))
     for place in places(folder):
-        inside = {simple(f.name): f for f in folders_in(place)}
+        inside = {simple(f.name): f for f in folders_in(place) if folders_in(f)}  # Office-Home has a class Webcam
         here = {short: inside[simple(n)] for short, n in benchmark.domains.items() if simple(n) in inside}
         if len(here) == len(benchmark.domains):
             return Domains(benchmark, here)

@@ -86,9 +86,10 @@ def _table(lab: Lab, title: str, keys: Sequence[str]) -> Result:
         tables[f"{dataset}, {name}"] = (["system", "figures", *head], body)
     text = [
         f"T_avg and T_unk in percent, mean ± deviation over {lab.seeds} seeds, last step, no checkpoint is picked. "
-        f"Ours are on frozen features of {lab.backbone}; the paper's are of ResNet-50, its ± over 5 runs. UAN is quoted "
-        "there from its own paper; UAN* is the run of USFDA's authors, with the best figures of the run. `paper` is "
-        "USFDA to the letter, `usfda` the default of this project. The paper prints nothing for DANN, RTN and USFDA-b.",
+        f"Ours are on frozen features of {lab.backbone}; the paper's are of ResNet-50, its ± over 5 runs. UAN is "
+        "quoted there from its own paper; UAN* is the run of USFDA's authors, with the best figures of the run. "
+        "`paper` is USFDA to the letter, `usfda` the default of this project. The paper prints nothing for DANN, RTN "
+        "and USFDA-b.",
         *(f"Not run: {line}." for line in missing),
     ]
     return Result(title, text, tables, rows, _figure(lab, records, run))

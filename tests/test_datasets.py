@@ -1,0 +1,229 @@
+"""The paper's data sets on small made-up copies, in the layouts in which they are distributed."""
+
+from __future__ import annotations
+
+import csv
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import texture
+from PIL import Image
+from scipy.io import savemat
+
+from usfda.datasets import benchmark_tasks, choose, differences, find, match_names
+from usfda.imagenet import Imagenet
+from usfda.protocols import BENCHMARKS, OFFICE31, OFFICE_HOME, VISDA
+from usfda.runtime import InputError
+
+SYNSETS = {
+    "n01440764": "tench, Tinca tinca",
+    "n02879718": "bow",
+    "n02841315": "binoculars, field glasses, opera glasses",
+    "n04399382": "teddy, teddy bear",
+    "n02009229": "crane, heron-like bird",
+    "n03126707": "crane",
+}
+CALTECH = ["001.ak47", "012.binoculars", "090.teddy-bear", "091.crane-101", "213.top-hat", "257.clutter"]
+
+
+def write(folder: Path, classes: list[str], each: int, suffix: str = "png", seed: int = 0) -> Path:
+    rng = np.random.default_rng(seed)
+    for c, name in enumerate(classes):
+        (folder / name).mkdir(parents=True)
+        for i in range(each):
+            Image.fromarray(texture(c % 6, rng, 16)).save(folder / name / f"{name[:3]}_{i}.{suffix}")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def office_home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder above and one folder name of another spelling."""
+    folder = tmp_path_factory.mktemp("home")
+    for i, domain in enumerate(("Art", "Clipart", "Product", "RealWorld")):
+        write(folder / "OfficeHomeDataset_10072016" / domain, list(OFFICE_HOME), 3, seed=i)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """VisDA, ImageNet in Kaggle's layout, Caltech-256, side by side."""
+    folder = tmp_path_factory.mktemp("others")
+    for i, part in enumerate(("train", "validation")):
+        write(folder / "visda-2017" / part, list(VISDA), 4, seed=i)
+    (folder / "visda-2017" / "test" / "trunk00").mkdir(parents=True)
+    kaggle = folder / "imagenet"
+    write(kaggle / "ILSVRC" / "Data" / "CLS-LOC" / "train", list(SYNSETS), 4, "JPEG")
+    flat = kaggle / "ILSVRC" / "Data" / "CLS-LOC" / "val"
+    flat.mkdir()
+    rng = np.random.default_rng(1)
+    lines = ["ImageId,PredictionString"]
+    for i, wnid in enumerate([*SYNSETS, *SYNSETS]):
+        name = f"ILSVRC2012_val_{i:08d}"
+        Image.fromarray(texture(i % 6, rng, 16)).save(flat / f"{name}.JPEG")
+        lines.append(f"{name},{wnid} 1 2 3 4 ")
+    (kaggle / "LOC_val_solution.csv").write_text("\n".join(lines) + "\n")
+    (kaggle / "LOC_synset_mapping.txt").write_text("".join(f"{wnid} {text}\n" for wnid, text in SYNSETS.items()))
+    write(folder / "caltech" / "256_ObjectCategories", CALTECH, 4, "jpg")
+    return folder
+
+
+def test_label_sets_of_the_paper() -> None:
+    sizes = {}
+    for key, benchmark in BENCHMARKS.items():
+        source, target = map(set, benchmark.label_sets())
+        sizes[key] = len(source & target), len(source - target), len(target - source)
+        assert source | target == set(benchmark.classes)
+    assert sizes == {"office31": (10, 10, 11), "office-home": (10, 5, 50), "visda": (6, 3, 3), "digits": (5, 2, 3)}
+    assert list(OFFICE31[10:]) == sorted(OFFICE31[10:])
+    assert list(OFFICE_HOME) == sorted(OFFICE_HOME)
+    assert len(OFFICE_HOME) == 65
+    assert BENCHMARKS["office-home"].label_sets()[0][-1] == "Curtains"
+    assert list(VISDA) == sorted(VISDA)
+
+
+def test_office_home_is_found_below_and_its_tasks_are_named(office_home: Path) -> None:
+    found = find(office_home, "office-home")
+    assert len(found.pairs) == 12
+    chosen = choose([found], "Ar-Cl, real world→art")
+    assert [pair for _, pair in chosen] == [("Ar", "Cl"), ("Rw", "Ar")]
+    task = found.task(("Rw", "Ar"))
+    assert (task.name, len(task.source), len(task.source_classes), len(task.target_classes)) == ("Rw→Ar", 195, 15, 60)
+    with pytest.raises(InputError, match="no task 'Ar-X'; there is Ar-Cl, Ar-Pr"):
+        choose([found], "Ar-X")
+
+
+def test_counts_that_are_not_the_published_ones_are_named(office_home: Path, caplog: pytest.LogCaptureFixture) -> None:
+    found = find(office_home, "office-home")
+    found.task(("Ar", "Rw"))
+    assert "Office-Home Art has 195 images, published 2,427" in found.differences
+    assert "Office-Home Real World Bed has 3 images, published 23 to 99" in found.differences
+    assert "not as published: Office-Home Art has 195 images" in caplog.text
+    assert "and 61 more" in caplog.text
+
+
+def test_published_counts() -> None:
+    """The sums are those that the data sets' papers state; a full set has no difference, one image less has."""
+    with (Path(__file__).parents[1] / "src" / "usfda" / "published_counts.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["class"] not in ("", "*")]
+    totals = {"amazon": 2817, "dslr": 498, "webcam": 795, "train": 152397, "validation": 55388}
+    for domain, total in totals.items():
+        mine = [row for row in rows if row["domain"] == domain]
+        counts = Counter({row["class"]: int(row["least"]) for row in mine})
+        assert counts.total() == total
+        assert len(counts) == (12 if domain in ("train", "validation") else 31)
+        name = mine[0]["dataset"]
+        assert differences(name, domain, counts) == []
+        first = next(iter(counts))
+        counts[first] -= 1
+        assert [text.partition(" images")[0] for text in differences(name, domain, counts)] == [
+            f"{name} {domain} {first} has {counts[first]:,}",
+            f"{name} {domain} has {total - 1:,}",
+        ]
+    whole = dict.fromkeys(map(str, range(1000)), 50)
+    assert differences("ImageNet", "val", whole) == []
+    assert differences("Office-Home", "Art", {"Bed": 99}) == ["Office-Home Art has 99 images, published 2,427"]
+
+
+def test_what_is_missing_is_said(office_home: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"no Office-31 here, that is, folders amazon, dslr, webcam side by side$"):
+        find(office_home, "office31")
+    with pytest.raises(InputError, match="nowhere: no such folder"):
+        find(tmp_path / "nowhere", "office31")
+    write(tmp_path / "a" / "amazon", ["pen"], 1)
+    with pytest.raises(InputError, match=r"side by side; .*a has only amazon"):
+        find(tmp_path, "office31")
+    for name in ("dslr", "webcam"):
+        write(tmp_path / "a" / name / "images", list(OFFICE31), 1)
+    with pytest.raises(InputError, match=r"amazon: Office-31 has 31 classes, here back_pack, bike, .* are missing"):
+        find(tmp_path, "office31").task(("A", "D"))
+    with pytest.raises(InputError, match=r"is missing: Caltech-256 .* and ImageNet-1k"):
+        find(tmp_path, "imagenet-caltech")
+    task = find(tmp_path, "office31").task(("D", "W"))  # one level deeper, as it is distributed
+    assert len(task.source) == 31
+
+
+def test_protocols_of_compare(tmp_path: Path, office_home: Path) -> None:
+    for name in ("amazon", "dslr", "webcam"):
+        write(tmp_path / name, list(OFFICE31), 1)
+    assert [task.name for task in benchmark_tasks(tmp_path)] == ["A→D", "A→W", "D→A", "D→W", "W→A", "W→D"]
+    chosen = benchmark_tasks(tmp_path, "office31-partial", "W-A, amazon→dslr")
+    assert [task.name for task in chosen] == ["W→A", "A→D"]
+    assert (len(chosen[0].source_classes), len(chosen[0].target_classes)) == (31, 10)
+    assert [task.name for task in benchmark_tasks(tmp_path, "partial", "W-A")] == ["W→A"]
+    assert [task.name for task in benchmark_tasks(office_home, "office-home", "Pr-Cl")] == ["Pr→Cl"]
+    with pytest.raises(InputError, match=r"no task 'A-X'; there is A-D"):
+        benchmark_tasks(tmp_path, wanted="A-X")
+    with pytest.raises(InputError, match="no protocol 'office31-half'; there is office31, office-home, visda"):
+        benchmark_tasks(tmp_path, "office31-half")
+
+
+def test_visda(others: Path) -> None:
+    found = find(others, "visda")
+    task = found.task(("S", "R"))
+    assert (task.name, len(task.source_classes), len(task.target_classes)) == ("S→R", 9, 9)
+    assert set(task.target_classes) - set(task.source_classes) == {"skateboard", "train", "truck"}
+    assert "VisDA train has 48 images, published 152,397" in found.differences
+
+
+def test_imagenet_caltech(others: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "usfda")
+    found = find(others, "imagenet-caltech")
+    there, back = found.task(("I", "C")), found.task(("C", "I"))
+    assert "2 classes are shared" in caplog.text
+    shared = {"012.binoculars", "090.teddy-bear"}
+    own = {"n01440764", "n02879718", "n02009229", "n03126707"}
+    assert set(there.source.labels) == shared | own
+    assert set(there.target.labels) == set(CALTECH) - {"257.clutter"}
+    assert set(back.source.labels) == set(there.target.labels)
+    assert set(back.target.labels) == shared | own
+    assert all(path.parent.name == "val" for path in back.target.paths)
+    assert (there.negative_classes, back.negative_classes) == (600, 200)
+    assert "Caltech-256 256_ObjectCategories has 20 images, published 29,780" in found.differences
+
+
+def test_names_are_matched_by_any_synonym_and_not_where_two_classes_have_one() -> None:
+    assert match_names(CALTECH, SYNSETS) == {"n02841315": "012.binoculars", "n04399382": "090.teddy-bear"}
+    assert match_names(["251.airplanes-101"], {"n1": "Airplanes, x"}) == {"n1": "251.airplanes-101"}
+
+
+def test_shared_classes_from_a_list(others: Path) -> None:
+    found = find(others, "imagenet-caltech", {"top-hat": "n02879718", "001.ak47": "n01440764"})
+    assert found.shared() == {"n02879718": "213.top-hat", "n01440764": "001.ak47"}
+    with pytest.raises(InputError, match="no such pair of a Caltech class and a wnid of the folder: top-hut"):
+        find(others, "imagenet-caltech", {"top-hut": "n02879718"}).shared()
+
+
+def test_other_layouts_of_imagenet(tmp_path: Path) -> None:
+    """Class folders for val with Caffe's list of names; and image-net.org's development kit with a flat val."""
+    write(tmp_path / "train", list(SYNSETS), 1, "JPEG")
+    imagenet = Imagenet.at(tmp_path)
+    assert imagenet is not None
+    with pytest.raises(InputError, match=r"names of ImageNet's classes are missing \(LOC_synset_mapping.txt or syn"):
+        imagenet.words()
+    with pytest.raises(InputError, match="ImageNet's folder val is missing"):
+        imagenet.read("val")
+    flat = tmp_path / "val"
+    flat.mkdir()
+    for i in range(3):
+        Image.new("RGB", (8, 8)).save(flat / f"ILSVRC2012_val_{i:08d}.JPEG")
+    with pytest.raises(InputError, match="images without labels"):
+        imagenet.read("val")
+    kit = tmp_path / "ILSVRC2012_devkit_t12" / "data"
+    kit.mkdir(parents=True)
+    rows = [(i + 1, wnid, words) for i, (wnid, words) in enumerate(SYNSETS.items())]
+    synsets = np.asarray(rows, dtype=[("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O")])
+    savemat(kit / "meta.mat", {"synsets": synsets})
+    (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("4\n1\n2\n")
+    assert Imagenet(tmp_path).words() == SYNSETS
+    assert Imagenet(tmp_path).read("val").labels.tolist() == ["n04399382", "n01440764", "n02879718"]
+    (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("4\n")
+    with pytest.raises(InputError, match="has 1 labels for 3 images"):
+        Imagenet(tmp_path).read("val")
+    (tmp_path / "synset_words.txt").write_text("n01440764 tench\n")
+    assert Imagenet(tmp_path).words() == {"n01440764": "tench"}
+    for path in flat.glob("*.JPEG"):
+        path.unlink()
+    write(flat / ".", list(SYNSETS)[:2], 2, "JPEG")
+    assert Counter(Imagenet(tmp_path).read("val").labels.tolist()) == {"n01440764": 2, "n02879718": 2}
