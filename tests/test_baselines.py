@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import weakref
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,8 @@ from hypothesis import strategies as st
 from sklearn.metrics.pairwise import rbf_kernel
 from torch.nn import functional
 
-from usfda.baselines import SYSTEMS, Outcome, Source, get_system, training
+from usfda import Model, procure
+from usfda.baselines import SYSTEMS, Outcome, Source, get_system, training, usfda
 from usfda.baselines.ati import ATI, assign, identity_map
 from usfda.baselines.glc import GLC, count_classes, one_vs_all
 from usfda.baselines.iwan import IWAN, importance
@@ -28,6 +30,7 @@ from usfda.baselines.shot import SHOT, entropy_threshold
 from usfda.baselines.shot import pseudo_labels as shot_labels
 from usfda.baselines.training import discriminator, domain_loss, normalised_entropy, reverse, warm_up
 from usfda.baselines.uan import UAN, batch_weight, transferability
+from usfda.features import store_clear, store_info, vendor_models
 from usfda.metrics import score
 
 SOURCE_FREE = [name for name in SYSTEMS if get_system(name).source_free]
@@ -369,3 +372,44 @@ def test_divergence_is_an_error() -> None:
     layer = torch.nn.Linear(1, 1)
     with pytest.raises(RuntimeError, match="diverged: the loss is not finite at step"):
         SHOT().optimise([layer], lambda _: layer.weight.pow(4).sum(), rate=1e6)
+
+
+@pytest.mark.usefixtures("short")
+def test_the_vendors_model_is_procured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For one source, seed and way; what comes from the store decides the same; a damaged file is made anew."""
+    made = []
+
+    def counted(*args: Any, **kwargs: Any) -> Model:
+        made.append(kwargs["seed"])
+        return procure(*args, **kwargs)
+
+    monkeypatch.setattr(usfda, "procure", counted)
+    labelled, (X, _) = replace(source([0, 1, 2, 3]), fingerprint="this source"), domain([0, 1, 8], 1.0)
+
+    def learn(name: str, seed: int = 0, given: Source = labelled, **settings: Any) -> Any:
+        system = get_system(name)(seed, **settings)
+        system.learn(given)
+        return system
+
+    first = learn("usfda")
+    again = learn("paper")
+    assert made == [0]
+    assert again.learnt_in == first.learnt_in > 0
+    np.testing.assert_array_equal(first.model.decide(X).score, again.model.decide(X).score)
+    learn("usfda-b")  # asks for what features have by default, by name
+    learn("paper", deployment={"beta": 0.5})
+    assert made == [0, 0]
+    learn("paper", seed=1)
+    learn("paper", procurement={"alpha": 0.5})
+    learn("paper", given=replace(labelled, negative_classes=3))
+    learn("paper", given=replace(labelled, fingerprint="another"))
+    assert made == [0, 0, 1, 0, 0, 0]
+    assert store_info()["models"]["count"] == 6
+    for file in vendor_models().glob("*.usfda"):
+        file.write_bytes(file.read_bytes()[:1000])
+    np.testing.assert_array_equal(learn("usfda").model.decide(X).score, first.model.decide(X).score)
+    assert len(made) == 7
+    store_clear()
+    assert store_info()["bytes"] == 0
+    learn("usfda", given=replace(labelled, fingerprint=None))
+    assert store_info()["models"]["count"] == 0

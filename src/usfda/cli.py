@@ -417,11 +417,13 @@ def cache_info(as_json: Annotated[bool, typer.Option("--json", help="As JSON.")]
     out.print(f"{info['folder']}: {info['bytes'] / 1e6:.1f} MB")
     for name, store in info["stores"].items():
         out.print(f"  backbone {name[:12]}: {store['vectors']} vectors, {store['bytes'] / 1e6:.1f} MB")
+    if info["models"]["count"]:
+        out.print(f"  vendors' models: {info['models']['count']}, {info['models']['bytes'] / 1e6:.1f} MB")
 
 
 @cache_app.command("clear")
 def cache_clear() -> None:
-    """Remove all stored features; they are computed again when they are needed.
+    """Remove all stored features and models of experiments; they are computed again when they are needed.
 
     Example: `usfda cache clear`
     """

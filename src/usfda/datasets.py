@@ -127,12 +127,12 @@ class ImagenetCaltech(DataSet):
 
 
 def match_names(folders: Sequence[str], words: Mapping[str, str]) -> dict[str, str]:
-    """wnid to Caltech folder where exactly one class of ImageNet has the name among its synonyms."""
+    """wnid to Caltech folder where exactly one class of ImageNet has the name, or its plural, among its synonyms."""
     by_name: dict[str, set[str]] = {}
     for wnid, synonyms in words.items():
         for word in synonyms.split(","):
-            by_name.setdefault(simple(word), set()).add(wnid)
-    found = {folder: by_name.get(simple(caltech_name(folder)), set()) for folder in folders}
+            by_name.setdefault(simple(word).rstrip("s"), set()).add(wnid)
+    found = {folder: by_name.get(simple(caltech_name(folder)).rstrip("s"), set()) for folder in folders}
     return {next(iter(wnids)): folder for folder, wnids in found.items() if len(wnids) == 1}
 
 

@@ -111,8 +111,13 @@ def store_for(backbone: Backbone) -> Store:
     return Store(runtime.cache / "features" / backbone.key[:32], backbone.dim)
 
 
+def vendor_models() -> Path:
+    """The store's folder of models that the runs of experiments share."""
+    return runtime.cache / "vendors"
+
+
 def store_info() -> dict[str, Any]:
-    """Place and size of the store, by backbone."""
+    """Place and size of the store: vectors by backbone, and models."""
     folder = runtime.cache / "features"
     stores = {}
     for lock in sorted(folder.glob("*/lock")):
@@ -122,7 +127,10 @@ def store_info() -> dict[str, Any]:
                 "vectors": size.get("keys", 0) // KEY.itemsize,
                 "bytes": sum(size.values()),
             }
-    return {"folder": str(folder), "bytes": sum(s["bytes"] for s in stores.values()), "stores": stores}
+    sizes = [file.stat().st_size for file in vendor_models().glob("*.usfda")]
+    total = sum(s["bytes"] for s in stores.values()) + sum(sizes)
+    models = {"count": len(sizes), "bytes": sum(sizes)}
+    return {"folder": str(runtime.cache), "bytes": total, "stores": stores, "models": models}
 
 
 def store_clear() -> None:
@@ -131,6 +139,9 @@ def store_clear() -> None:
         with FileLock(lock):
             for name in ("keys", "vectors"):
                 (lock.parent / name).unlink(missing_ok=True)
+    for lock in vendor_models().glob("*.lock"):
+        with FileLock(lock):
+            lock.with_suffix("").unlink(missing_ok=True)
 
 
 def fill(

@@ -33,7 +33,7 @@ def vendor(source: Source, kind: Negatives | None, settings: ProcurementSettings
         return make()
     parts = [source.fingerprint, source.backbone and source.backbone.key, kind, runtime.threads, seed]
     name = json.dumps([*parts, dataclasses.asdict(settings), versions(), procurement_code()])
-    file = runtime.cache / "vendors" / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.usfda"
+    file = features.vendor_models() / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.usfda"
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):
         with suppress(InputError):  # absent, or damaged

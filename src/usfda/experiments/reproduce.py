@@ -142,6 +142,7 @@ def reproduce(lab: Lab) -> Result:
     if lab.name not in every:
         raise InputError(f"no experiment {lab.name!r}; there is {', '.join(every)}")
     result = every[lab.name](lab)
+    result.figure.suptitle(f"{result.title} ({lab.domains.used})", fontsize=10)
     table = io.StringIO()
     writer = csv.DictWriter(table, list(result.rows[0]), lineterminator="\n")
     writer.writeheader()
