@@ -3,8 +3,7 @@
 python benchmarks/office31.py OFFICE31 -o runs/ [--gap open-partial] [--seeds 3] [--method usfda] [--backbone NAME]
         [--negatives composite]
 
-For method usfda it also says how the check without labels compares with the truth, and where nothing is shared, the
-one-shot accuracy.
+For method usfda it also says how the check without labels compares with the truth.
 """
 
 import argparse
@@ -17,10 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from usfda import load
-from usfda.data import read
 from usfda.experiments.tables import figure
-from usfda.metrics import one_shot
-from usfda.protocols import OFFICE31_DOMAINS, OFFICE31_GAPS, office31
+from usfda.protocols import BENCHMARKS, OFFICE31_GAPS, office31
 
 COLUMNS = ("t_avg", "t_unk", "h_score", "shared_accuracy", "closed_accuracy", "auroc", "ece")
 
@@ -31,7 +28,9 @@ def run_all(options: argparse.Namespace) -> dict[str, list[dict]]:
     out.mkdir(parents=True, exist_ok=True)
     usfda = [sys.executable, "-m", "usfda", "--quiet"]
     results: dict[str, list[dict]] = {}
-    for (s, t), seed in itertools.product(itertools.permutations(OFFICE31_DOMAINS, 2), range(options.seeds)):
+    for (s, t), seed in itertools.product(
+        itertools.permutations(BENCHMARKS["office31"].domains.values(), 2), range(options.seeds)
+    ):
         vendor, client = out / f"{s}-{seed}.usfda", out / f"{s}-{t}-{options.method}-{seed}.usfda"
         places = {domain: str(Path(options.folder, domain)) for domain in (s, t)}
         commands = {
@@ -52,9 +51,6 @@ def run_all(options: argparse.Namespace) -> dict[str, list[dict]]:
             result = json.loads(file.read_text())
             if kind == "usfda":
                 result["check"] = load(client).card["deployment"]["check"]
-            if kind != "source model" and options.gap == "nothing-shared":
-                labelled = read(places[t], classes=target, labelled=True)
-                result["one_shot"] = one_shot(load(client).transform(labelled), labelled.labels).mean
             results.setdefault(f"{kind}|{s[0].upper()}→{t[0].upper()}", []).append(result)
     return results
 
@@ -115,9 +111,6 @@ def main() -> None:
             for i in range(options.seeds)
         ]
         print(f"| {kind} | **mean** | {' | '.join(str(figure([seed[c] for seed in seeds])) for c in COLUMNS)} |")
-        for task, runs in rows.items():
-            if "one_shot" in runs[0]:
-                print(f"one-shot {task}: {figure([run['one_shot'] for run in runs])}")
     if options.method == "usfda":
         compare_checks(results, options.gap)
 

@@ -83,7 +83,7 @@ def heat_maps(
 ) -> Picture:
     """A row for each metric, a column for each system; an empty cell has no value."""
     columns = len(next(iter(grids.values())))
-    picture = Picture(figsize=(3.1 * columns + 0.6, 3.1 * len(grids)), layout="constrained")
+    picture = Picture(figsize=(3.1 * columns + 0.6, 3.5 * len(grids)), layout="constrained")
     places = picture.subplots(len(grids), columns, squeeze=False)
     for row, (metric, systems) in zip(places, grids.items(), strict=True):
         for axes, (name, values) in zip(row, systems.items(), strict=True):
