@@ -15,9 +15,11 @@ import numpy as np
 import pytest
 from conftest import blobs
 
+from usfda.backbones import get_backbone
 from usfda.baselines import SYSTEMS, fingerprint, get_system
 from usfda.cli import main
 from usfda.experiments.compare import compare
+from usfda.experiments.jobs import Domains, Variant, jobs_for
 from usfda.experiments.runs import Job, Journal, run_all
 from usfda.protocols import Task
 from usfda.runtime import runtime
@@ -260,6 +262,19 @@ def test_labels_of_the_target_only_score(own: str, tmp_path: Path) -> None:
         runs = [json.loads(line) for line in (tmp_path / name / "runs.jsonl").read_text().splitlines()]
         found[name] = {r["key"]["method"]: np.sum(r["confusion"]["matrix"], 0).tolist() for r in runs}
     assert found["true"] == found["shuffled"]
+
+
+def test_a_run_depends_on_how_images_are_prepared(photos: Path, new_photos: Path, tmp_path: Path) -> None:
+    """The same graph with another mean gives other vectors, and so another run."""
+    pixels, keys = get_backbone("pixels"), []
+    (tmp_path / "m.onnx").write_bytes(pixels.onnx)
+    for mean in (0.5, 0.1):
+        (tmp_path / "m.onnx.json").write_text(json.dumps({**pixels.record, "mean": [mean] * 3}))
+        task = Task("t", photos, new_photos)
+        (job,) = jobs_for([task], [Variant("source-only")], 1, Domains(f"onnx:{tmp_path / 'm.onnx'}"))
+        keys.append(job.key)
+    assert keys[0] != keys[1]
+    assert {k for k in keys[0] if keys[0][k] != keys[1][k]} == {"backbone"}
 
 
 @pytest.mark.usefixtures("short")

@@ -14,7 +14,8 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.table import Column, Table
+from rich.measure import Measurement
+from rich.table import Table
 
 from .arguments import (
     STRICT,
@@ -373,10 +374,10 @@ def reproduce(
     lab = Lab(name, data, place, tasks, seeds, backbone, rename_of(shared, "--shared"))
     result = run(lab)
     for caption, (head, rows) in result.tables.items():
-        table = Table(*(Column(name, overflow="fold") for name in head), box=None, title=caption)
+        table = Table(*head, box=None, title=caption, title_justify="left")
         for row in rows:
             table.add_row(*row)
-        out.print(table)
+        out.print(table, width=Measurement.get(out, out.options.update(max_width=1000), table).maximum)
     _note(f"{place}: {name}.md, {name}.csv, {name}.svg, {name}.png; every run in runs.jsonl")
     if lab.failed:
         log.warning(

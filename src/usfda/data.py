@@ -7,7 +7,7 @@ import logging
 import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -143,7 +143,8 @@ def _keep(found: Samples, classes: list[str], where: str) -> Samples:
     if missing := [name for name in classes if name not in have]:
         known = ", ".join(sorted(have)[:40]) or "none"
         raise InputError(f"{where} has no class {', '.join(missing)}; it has: {known}")
-    return found[np.flatnonzero(np.isin(found.labels, classes))]  # type: ignore[arg-type]
+    kept = found[np.flatnonzero(np.isin(found.labels, classes))]  # type: ignore[arg-type]
+    return replace(kept, empty=tuple(name for name in found.empty if name in classes))
 
 
 def _vectors(values: Any, where: str) -> np.ndarray:

@@ -25,6 +25,7 @@ log = logging.getLogger("usfda")
 
 DEPTH = 4  # levels below the folder that is given: ILSVRC/Data/CLS-LOC/train, and one to spare
 MANY = 50  # a folder with more sub-folders holds classes, not data sets
+CALTECH = ("001.ak47", "257.clutter")  # by which Caltech-256 is known: other sets number their classes, too
 IMAGENET_CALTECH = "imagenet-caltech"
 NAMES = {**{key: benchmark.name for key, benchmark in BENCHMARKS.items()}, IMAGENET_CALTECH: "ImageNet-Caltech"}
 
@@ -38,6 +39,7 @@ class DataSet(ABC):
 
     def __init__(self) -> None:
         self.differences: list[str] = []  # from what was published, of the domains that were read
+        self.notes: list[str] = []  # what a reader of results must know
 
     @abstractmethod
     def task(self, pair: tuple[str, str], label_sets: tuple[list[str], list[str]] | None = None) -> Task:
@@ -51,7 +53,7 @@ class DataSet(ABC):
             log.warning("not as published: %s%s", "; ".join(found[:5]), more)
 
 
-class Domains(DataSet):
+class CommonClasses(DataSet):
     """One of the benchmarks whose domains have the same classes."""
 
     def __init__(self, benchmark: Benchmark, folders: Mapping[str, Path]):
@@ -117,23 +119,34 @@ class ImagenetCaltech(DataSet):
             by_name = {caltech_name(folder): folder for folder in folders} | {folder: folder for folder in folders}
             if wrong := [a for a, b in self._shared.items() if a not in by_name or b not in wnids]:
                 raise InputError(f"--shared: no such pair of a Caltech class and a wnid of the folder: {wrong[0]}")
+            if len(set(self._shared.values())) < len(self._shared):
+                raise InputError("--shared: a wnid stands beside two Caltech classes")
             found = {wnid: by_name[name] for name, wnid in self._shared.items()}
         else:
             found = match_names(folders, {wnid: self._imagenet.words()[wnid] for wnid in wnids})
         if not found:
-            raise InputError(f"{self._folder}: no class has the name of an ImageNet class; give a list with --shared")
-        log.info("ImageNet-Caltech: %d classes are shared (84 in the literature; its list is not public)", len(found))
+            raise InputError(
+                f"{self._folder}: no class has the name of an ImageNet class; `usfda reproduce` takes a list (--shared)"
+            )
+        how = "by a list that was given" if self._shared is not None else "by their names"
+        self.notes.append(
+            f"{self.name}: {len(found)} classes are shared, {how} (84 in the paper, whose list is not public)"
+        )
+        log.info(self.notes[-1])
         return found
 
 
 def match_names(folders: Sequence[str], words: Mapping[str, str]) -> dict[str, str]:
-    """wnid to Caltech folder where exactly one class of ImageNet has the name, or its plural, among its synonyms."""
+    """wnid to Caltech folder where the name, or its plural, is among the synonyms of one class of ImageNet, and that
+    of no other Caltech class is."""
     by_name: dict[str, set[str]] = {}
     for wnid, synonyms in words.items():
         for word in synonyms.split(","):
             by_name.setdefault(simple(word).rstrip("s"), set()).add(wnid)
     found = {folder: by_name.get(simple(caltech_name(folder)).rstrip("s"), set()) for folder in folders}
-    return {next(iter(wnids)): folder for folder, wnids in found.items() if len(wnids) == 1}
+    times = Counter(wnid for wnids in found.values() for wnid in wnids)
+    clear = {folder: next(iter(wnids)) for folder, wnids in found.items() if len(wnids) == 1}
+    return {wnid: folder for folder, wnid in clear.items() if times[wnid] == 1}
 
 
 def caltech_name(folder: str) -> str:
@@ -165,27 +178,37 @@ def differences(dataset: str, domain: str, counts: Mapping[str, int]) -> list[st
 
 def find(folder: str | Path, key: str, shared: Mapping[str, str] | None = None) -> DataSet:
     """The data set ``key`` in ``folder`` or below it; an error says what of it is missing."""
-    if not Path(folder).is_dir():
+    folder = Path(folder)
+    if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if key == IMAGENET_CALTECH:
-        caltech = next((p for p in places(folder) if any(re.match(r"\d{3}\.", f.name) for f in folders_in(p))), None)
+        caltech = next((p for p in places(folder) if any((p / name).is_dir() for name in CALTECH)), None)
         imagenet = next((made for p in places(folder) if (made := Imagenet.at(p))), None)
-        missing = [] if caltech else ["Caltech-256 (256_ObjectCategories with 001.ak47 …)"]
-        missing += [] if imagenet else ["ImageNet-1k (a folder train with n01440764 …)"]
-        if caltech is None or imagenet is None:
-            raise InputError(f"{folder}: of {NAMES[key]} is missing: {' and '.join(missing)}")
-        return ImagenetCaltech(imagenet, caltech, shared)
+        if caltech is not None and imagenet is not None:
+            return ImagenetCaltech(imagenet, caltech, shared)
+        missing = [] if caltech else [f"Caltech-256 (a folder with {' and '.join(CALTECH)})"]
+        missing += [] if imagenet else ["ImageNet-1k (a folder train with n01440764 and others)"]
+        raise InputError(f"{folder}: of {NAMES[key]} is missing: {' and '.join(missing)}")
     benchmark = BENCHMARKS[key]
-    best: tuple[dict[str, Path], Path] = ({}, Path(folder))
+    wanted = {simple(name): short for short, name in benchmark.domains.items()}
+    best: tuple[dict[str, Path], Path] = ({}, folder)
     for place in places(folder):
-        inside = {simple(f.name): f for f in folders_in(place) if folders_in(f)}  # Office-Home has a class Webcam
-        here = {short: inside[simple(n)] for short, n in benchmark.domains.items() if simple(n) in inside}
-        if len(here) == len(benchmark.domains):
-            return Domains(benchmark, here)
+        named = {wanted[simple(f.name)]: f for f in folders_in(place) if simple(f.name) in wanted}
+        here = {short: f for short, f in named.items() if _holds(f, benchmark.classes)}
+        if len(here) == len(wanted):
+            return CommonClasses(benchmark, here)
         best = max(best, (here, place), key=lambda found: len(found[0]))
-    wanted = ", ".join(benchmark.domains.values())
-    some = f"; {best[1]} has only {', '.join(f.name for f in best[0].values())}" if best[0] else ""
-    raise InputError(f"{folder}: no {benchmark.name} here, that is, folders {wanted} side by side{some}")
+    text = f"{folder}: no {benchmark.name} here, that is, folders {', '.join(benchmark.domains.values())} side by side"
+    if best[0]:
+        text += f"; only {', '.join(str(f.relative_to(folder)) for f in best[0].values())} is there"
+    raise InputError(text)
+
+
+def _holds(folder: Path, classes: Sequence[str]) -> bool:
+    """Whether one of the classes is in it, or one level deeper."""
+    inside = folders_in(folder)
+    deeper = folders_in(inside[0]) if len(inside) == 1 else []
+    return any(f.name in classes for f in [*inside, *deeper])
 
 
 def folders_in(folder: Path) -> list[Path]:
@@ -198,10 +221,10 @@ def folders_in(folder: Path) -> list[Path]:
 def places(folder: str | Path) -> Iterator[Path]:
     """The folder and those below it, level by level; a folder of classes is not entered."""
     level = [Path(folder)]
-    for _ in range(DEPTH + 1):
+    for depth in range(DEPTH + 1):
         yield from level
         inside = [folders_in(place) for place in level]
-        level = [f for folders in inside if len(folders) <= MANY for f in folders]
+        level = [f for folders in inside if len(folders) <= MANY or depth == 0 for f in folders]
 
 
 def choose(sets: Sequence[DataSet], wanted: str | None) -> list[tuple[DataSet, tuple[str, str]]]:

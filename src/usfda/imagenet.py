@@ -55,9 +55,9 @@ class Imagenet:
             raise InputError(f"{self.folder}: ImageNet's folder {part} is missing")
         if any(f.is_dir() for f in folder.iterdir()):
             return read(folder, labelled=True)
-        paths = sorted(folder.glob("*.JPEG"))
-        labels = self._val_labels(paths)
-        return Samples(paths, labels=np.asarray(labels))
+        paths = read(folder).paths
+        assert paths is not None
+        return Samples(paths, labels=np.asarray(self._val_labels(paths)))
 
     def _val_labels(self, paths: list[Path]) -> list[str]:
         if file := self._file(SOLUTION):

@@ -316,7 +316,7 @@ def contents(path: str | Path) -> dict[str, int]:
 
 
 def versions() -> dict[str, str]:
-    names = ("usfda", "torch", "onnxruntime", "numpy", "pillow")
+    names = ("usfda", "torch", "onnxruntime", "numpy", "scipy", "scikit-learn", "pillow")
     return {"python": platform.python_version()} | {name: version(name) for name in names}
 
 

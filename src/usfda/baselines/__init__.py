@@ -14,9 +14,9 @@ from pathlib import Path
 from types import ModuleType
 
 from ..runtime import InputError
-from .api import Outcome, Source, System
+from .api import Outcome, Source, System, core_code
 
-__all__ = ["SYSTEMS", "Outcome", "Source", "System", "fingerprint", "get_system"]
+__all__ = ["SYSTEMS", "Outcome", "Source", "System", "core_code", "fingerprint", "get_system"]
 
 SYSTEMS = {
     "usfda": "usfda:Usfda",
@@ -60,10 +60,11 @@ def get_system(name: str) -> type[System]:
 
 
 def fingerprint(name: str) -> str:
-    """Of the files that the system and the classes below it are written in: when one changes, its runs are others."""
+    """Of the files that the system, the classes below it and the core are written in: when one changes, its runs are
+    others."""
     modules = {kind.__module__ for kind in get_system(name).__mro__} - {"abc", "builtins"}
     contents = [Path(str(sys.modules[module].__file__)).read_bytes() for module in sorted(modules)]
-    return hashlib.sha256(b"".join(contents)).hexdigest()[:16]
+    return hashlib.sha256(b"".join([*contents, core_code().encode()])).hexdigest()[:16]
 
 
 def _load(file: Path) -> ModuleType:

@@ -5,21 +5,19 @@ import hashlib
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from functools import cache
-from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from filelock import FileLock
 
-from .. import backbones, features, geometry, negatives, networks, priors, procurement
 from ..backbones import DEFAULT
 from ..data import Samples
 from ..deployment import DeploymentSettings, adapt
+from ..features import vendor_models
 from ..model import Model, load, versions
 from ..procurement import Negatives, ProcurementSettings, prepare, procure
 from ..runtime import InputError, runtime
-from .api import Outcome, Source, System
+from .api import Outcome, Source, System, core_code
 
 
 def vendor(source: Source, kind: Negatives | None, settings: ProcurementSettings, seed: int) -> Model:
@@ -32,8 +30,8 @@ def vendor(source: Source, kind: Negatives | None, settings: ProcurementSettings
     if source.fingerprint is None:
         return make()
     parts = [source.fingerprint, source.backbone and source.backbone.key, kind, runtime.threads, seed]
-    name = json.dumps([*parts, dataclasses.asdict(settings), versions(), procurement_code()])
-    file = features.vendor_models() / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.usfda"
+    name = json.dumps([*parts, dataclasses.asdict(settings), versions(), core_code()])
+    file = vendor_models() / f"{hashlib.sha256(name.encode()).hexdigest()[:32]}.usfda"
     file.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{file}.lock"):
         with suppress(InputError):  # absent, or damaged
@@ -46,11 +44,10 @@ def _samples(source: Source) -> Samples:
     return source.samples or Samples(X=source.X, labels=np.asarray(source.classes)[source.y])
 
 
-@cache
-def procurement_code() -> str:
-    """Of the files that procurement is written in: when one changes, what was procured before does not count."""
-    modules = (procurement, negatives, networks, priors, geometry, features, backbones)
-    return hashlib.sha256(b"".join(Path(str(module.__file__)).read_bytes() for module in modules)).hexdigest()
+def settings_for(source: Source, given: Mapping[str, Any] | None = None) -> ProcurementSettings:
+    """As the source's protocol asks for, but for those that are given."""
+    asked = {} if source.negative_classes is None else {"max_negative_classes": source.negative_classes}
+    return ProcurementSettings(**{**asked, **(given or {})})
 
 
 class Usfda(System):
@@ -72,17 +69,13 @@ class Usfda(System):
         """``procurement`` and ``deployment`` are those of their stage's settings that are not the default."""
         super().__init__(seed)
         self.negatives = negatives or self.negatives
-        self._procurement, self._deployment = procurement or {}, deployment
+        self._procurement, self._deployment = procurement, deployment
 
     def prepare(self, source: Source) -> None:
-        prepare(_samples(source), source.backbone, self.negatives, self._asked(source))
-
-    def _asked(self, source: Source) -> ProcurementSettings:
-        asked = {} if source.negative_classes is None else {"max_negative_classes": source.negative_classes}
-        return ProcurementSettings(**{**asked, **self._procurement})
+        prepare(_samples(source), source.backbone, self.negatives, settings_for(source, self._procurement))
 
     def learn(self, source: Source) -> None:
-        self.model = vendor(source, self.negatives, self._asked(source), self.seed)
+        self.model = vendor(source, self.negatives, settings_for(source, self._procurement), self.seed)
         self.learnt_in = self.model.card["procurement"]["seconds"]["training"]
 
     def adapt(self, X: Any, source: Source | None) -> None:

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from ..baselines.api import Source
-from ..baselines.usfda import procurement_code, vendor
+from ..baselines import Source, core_code
+from ..baselines.usfda import settings_for, vendor
 from ..deployment import DeploymentSettings
 from ..model import versions
 from ..procurement import ProcurementSettings, prepare
@@ -42,20 +42,23 @@ def alpha(lab: Lab) -> Result:
 
 
 def batch_ratio(lab: Lab) -> Result:
-    positives = ProcurementSettings().batch
+    default = ProcurementSettings()
     variants = {
-        f"{positives}:{negatives}": {"procurement": {"negative_batch": negatives}}
+        f"{default.batch}:{negatives}": {"procurement": {"negative_batch": negatives}}
         for negatives in (8, 16, 32, 64, 128, 256)
     }
-    return _sensitivity(lab, "positives : negatives in a batch of L_CE", variants, f"{positives}:{positives}")
+    return _sensitivity(
+        lab, "positives : negatives in a batch of L_CE", variants, f"{default.batch}:{default.negative_batch}"
+    )
 
 
 def negatives(lab: Lab) -> Result:
     """0* is a single negative class far from the priors; the others are composites of so many pairs of classes."""
     found, pair = lab.task()
     task = found.task(pair)
-    classes = len(lab.domains.sides(task)[0].as_source().classes)
-    pairs = math.comb(classes, 2)
+    source = lab.domains.sides(task)[0].as_source(task.negative_classes)
+    classes, most = len(source.classes), settings_for(source).max_negative_classes
+    pairs = min(math.comb(classes, 2), most)
     variants: dict[str, Any] = {"0*": {"negatives": "latent"}}
     for count in (4, 8, 64, 150):
         if count < pairs:
@@ -64,11 +67,14 @@ def negatives(lab: Lab) -> Result:
     if math.comb(classes, 3) >= pairs:
         more = {"images_per_composite": 3, "max_negative_classes": pairs}
         variants[f"{pairs}, three images"] = {"procurement": more}
-    return _sensitivity(lab, "|C_n|, the number of negative classes", variants, str(pairs))
+    return _sensitivity(lab, "|C_n|, the number of negative classes", variants, str(pairs), apart=len(variants) - 1)
 
 
-def _sensitivity(lab: Lab, axis: str, settings: Mapping[str, Mapping[str, Any]], default: str) -> Result:
-    """Method `paper` with each of the settings; one that is the default is run as such."""
+def _sensitivity(
+    lab: Lab, axis: str, settings: Mapping[str, Mapping[str, Any]], default: str, apart: int | None = None
+) -> Result:
+    """Method `paper` with each of the settings; one that is the default is run as such. From ``apart`` on they are of
+    another kind."""
     found, pair = lab.task()
     variants = {label: Variant("paper", {} if label == default else given) for label, given in settings.items()}
     records = lab.run([found.task(pair)], list(variants.values()))
@@ -90,7 +96,8 @@ def _sensitivity(lab: Lab, axis: str, settings: Mapping[str, Mapping[str, Any]],
         f"deviation over {lab.seeds} seeds, last step.",
     ]
     tables = {axis: ([axis.split(",")[0], *METRICS.values()], body)}
-    return Result(f"Sensitivity to {axis}", text, tables, rows, curves(list(values), lines, axis, default))
+    picture = curves(list(values), lines, axis, default, apart)
+    return Result(f"Sensitivity to {axis}: {found.name} {task}", text, tables, rows, picture)
 
 
 def _marked(label: str, default: str) -> str:
@@ -105,25 +112,20 @@ def ssm(lab: Lab) -> Result:
     labelled = source.as_source(task.negative_classes)
     jobs = [
         Job(
-            key_of(task, source, target) | {"iterations": n, "seed": seed, "code": procurement_code()},
+            key_of(task, source, target) | {"iterations": n, "seed": seed, "code": core_code()},
             measure_ssm,
             (labelled, target.X, target.labels, n, seed),
         )
         for n in ITERATIONS
         for seed in range(lab.seeds)
     ]
-    images, backbone = labelled.samples, labelled.backbone
-
-    def before(left: list[Job]) -> None:
-        if left and images is not None:
-            prepare(images, backbone, None, ProcurementSettings())
-
-    records = lab.do(jobs, before)
+    records = lab.do(jobs, lambda left: Variant("paper").make().prepare(labelled) if left else None)
     groups = [name for name in GROUPS if name in records[0]["means"]]
+    finished = sorted({r["key"]["iterations"] for r in records})
     means: dict[int, dict[str, Figure]] = {}
     panels = {}
     rows = []
-    for n in ITERATIONS:
+    for n in finished:
         mine = [r for r in records if r["key"]["iterations"] == n]
         means[n] = {group: figure([r["means"][group] for r in mine]) for group in groups}
         counts = {group: np.sum([r["histograms"][group] for r in mine], 0) for group in groups}
@@ -132,7 +134,7 @@ def ssm(lab: Lab) -> Result:
             bins = {f"bin{i}": int(count) for i, count in enumerate(counts[group])}
             value = means[n][group]
             rows.append({"iterations": n, "group": group, "mean": value.mean, "deviation": value.deviation, **bins})
-    body = [[str(n), *(_two(means[n][group]) for group in groups), _order(means[n])] for n in ITERATIONS]
+    body = [[str(n), *(_two(means[n][group]) for group in groups), _order(means[n])] for n in finished]
     text = [
         f"{found.name} {'→'.join(pair)}: w = exp(max ŷ) of the source model, from 1 (no source class) to e, before any "
         f"adaptation, after {' and '.join(map(str, ITERATIONS))} iterations of procurement; all samples of "
@@ -142,7 +144,8 @@ def ssm(lab: Lab) -> Result:
     ]
     tables = {"Means of w, ± over the seeds": (["iterations", *groups, "order of eq. 1"], body)}
     picture = histograms(EDGES, panels, "w = exp(max ŷ)")
-    return Result("Source similarity metric of the target", text, tables, rows, picture)
+    title = f"Source similarity metric of the target: {found.name} {task.name}"
+    return Result(title, text, tables, rows, picture)
 
 
 def _two(value: Figure) -> str:
@@ -158,7 +161,7 @@ def _order(means: Mapping[str, Figure]) -> str:
 
 def measure_ssm(source: Source, X: Any, truth: np.ndarray, iterations: int, seed: int) -> dict[str, Any]:
     """One run: mean and histogram of w for each group; labels of the target only tell the groups apart."""
-    settings = ProcurementSettings(iterations=iterations)
+    settings = settings_for(source, {"iterations": iterations})
     model = vendor(source, None, settings, seed)
     assert source.samples is not None
     ready = prepare(source.samples, source.backbone, None, settings)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +13,6 @@ from ..protocols import Task
 from .jobs import Domains, Variant, jobs_for, prepare
 from .runs import Journal, run_all
 from .tables import Row, make_row, write
-
-log = logging.getLogger("usfda")
 
 
 def compare(
@@ -37,16 +34,12 @@ def compare(
     names = [task.name for task in tasks]
     domains = Domains(backbone)
     jobs = jobs_for(tasks, [Variant(method) for method in methods], seeds, domains)
-    found = [(job, journal.finished(job)) for job in jobs]
-    records = [record for _, record in found if record]
+    records, left = journal.resume(jobs)
 
     def rows() -> list[Row]:
         made = [make_row(method, system, records, names, seeds) for method, system in systems.items()]
         return sorted(made, key=lambda row: -row.rank)
 
-    if records:
-        log.info("%d of %d runs are finished already", len(records), len(jobs))
-    left = [job for job, record in found if not record]
     prepare(left)
     shown(rows(), None)
     for record in run_all(left, journal):

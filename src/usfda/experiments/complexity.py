@@ -8,14 +8,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..backbones import Backbone
-from ..baselines import Source, get_system
+from ..baselines import Source, core_code, get_system
+from ..baselines.usfda import settings_for
 from ..data import Samples
 from ..deployment import adapt
 from ..features import extract
 from ..model import versions
 from ..networks import D, learnable, make_f, make_g
 from ..procurement import procure
-from ..runtime import InputError, runtime
+from ..runtime import runtime
 from .figures import beside
 from .jobs import key_of
 from .reproduce import Lab, Result
@@ -36,12 +37,10 @@ def complexity(lab: Lab) -> Result:
     found, pair = lab.task()
     task = found.task(pair)
     source, target = lab.domains.sides(task)
-    if source.backbone is None:
-        raise InputError(f"{lab.name} measures the work on images; {task.name} has features")
     labelled = source.as_source(task.negative_classes)
     jobs = [
         Job(
-            key_of(task, source, target) | {"experiment": lab.name, "seed": seed, "threads": runtime.threads},
+            key_of(task, source, target) | {"code": core_code(), "seed": seed, "threads": runtime.threads},
             measure,
             (labelled, target.samples, seed),
         )
@@ -49,10 +48,13 @@ def complexity(lab: Lab) -> Result:
     ]
     records = lab.do(jobs, in_turn=True)
     rows, body = [], []
-    training, whole = [], []
-    for stage, (parameters, seconds) in STAGES.items():
+    papers_own = found.name == "Office-31"
+    training, whole, printed = [], [], []
+    for stage, (printed_parameters, printed_seconds) in STAGES.items():
+        parameters, seconds = (printed_parameters, printed_seconds) if papers_own else ("–", None)
         mine = [r["stages"][stage] for r in records]
         m, own = (figure([part[name] for part in mine]) for name in ("features", "training"))
+        printed.append(figure([] if seconds is None else [seconds]))
         training.append(own)
         whole.append(figure([part["features"] + part["training"] for part in mine]))
         learnt = mine[0]["parameters"]
@@ -74,14 +76,15 @@ def complexity(lab: Lab) -> Result:
         "run at a time. Seconds of M include decoding and, in procurement, the composites; a second run takes them "
         "from the store.",
         f"With ResNet-50's 2048 dimensions our networks have {at_2048[0]:.1f} M parameters in procurement and "
-        f"{at_2048[1]:.1f} M in deployment: the paper's figures. UAN's 26.7 M include its ResNet-50, which it trains; "
-        "ours learns on frozen vectors. The paper's seconds are of other hardware, which it does not name.",
+        f"{at_2048[1]:.1f} M in deployment (the paper: 11.1 M and 3.5 M). The paper's 26.7 M of UAN include the "
+        "ResNet-50 that it trains; ours learns on frozen vectors. Its seconds are of other hardware.",
     ]
     head = ["stage", "learnable", "M, s", "training, s", "paper: learnable", "paper: s"]
-    printed = [figure([] if seconds is None else [seconds]) for _, seconds in STAGES.values()]
     series = {"training": training, "with M": whole, "paper": printed}
     picture = beside([stage.replace("`", "") for stage in STAGES], {"seconds": series}, "seconds")
-    return Result("Complexity", text, {"Parameters and seconds": (head, body)}, rows, picture)
+    return Result(
+        f"Complexity: {found.name} {task.name}", text, {"Parameters and seconds": (head, body)}, rows, picture
+    )
 
 
 def measure(source: Source, target: Samples, seed: int) -> dict[str, Any]:
@@ -90,7 +93,7 @@ def measure(source: Source, target: Samples, seed: int) -> dict[str, Any]:
     assert source.backbone is not None
     with TemporaryDirectory() as folder:
         runtime.cache = Path(folder)
-        model = procure(source.samples, backbone=source.backbone, seed=seed)
+        model = procure(source.samples, backbone=source.backbone, seed=seed, settings=settings_for(source))
         card = model.card["procurement"]
         stages = {"procurement": _stage(card)}
         for method in ("paper", "usfda"):

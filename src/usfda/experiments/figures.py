@@ -13,17 +13,24 @@ from .tables import Figure
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # told apart by colour-blind readers, too
 
 
-def curves(ticks: Sequence[str], lines: Mapping[str, Sequence[Figure]], axis: str, marked: str) -> Picture:
-    """A line with its deviation for each metric; ``marked`` is the tick of the default."""
+def curves(
+    ticks: Sequence[str], lines: Mapping[str, Sequence[Figure]], axis: str, marked: str, apart: int | None = None
+) -> Picture:
+    """A line with its deviation for each metric; ``marked`` is the tick of the default, from ``apart`` on the points
+    are not joined."""
     picture = Picture(figsize=(6.4, 3.6), layout="constrained")
     axes: Axes = picture.subplots()
     place = np.arange(len(ticks))
     axes.axvline(ticks.index(marked), color="#999999", linestyle=":", label="default")
     for (name, values), colour in zip(lines.items(), COLOURS, strict=False):
         mean, deviation = arrays(values)
-        axes.plot(place, mean, "o-", color=colour, label=name, markersize=4)
-        axes.fill_between(place, mean - deviation, mean + deviation, color=colour, alpha=0.15, linewidth=0)
-    axes.set_xticks(place, ticks)
+        joined = slice(apart)
+        axes.plot(place[joined], mean[joined], "o-", color=colour, label=name, markersize=4)
+        low, high = mean - deviation, mean + deviation
+        axes.fill_between(place[joined], low[joined], high[joined], color=colour, alpha=0.15, linewidth=0)
+        if apart is not None:
+            axes.errorbar(place[apart:], mean[apart:], deviation[apart:], fmt="D", color=colour, markersize=4)
+    axes.set_xticks(place, [tick.replace(", ", ",\n") for tick in ticks])
     axes.set_xlabel(axis)
     axes.set_ylabel("percent")
     axes.set_ylim(0, 100)
@@ -50,7 +57,7 @@ def beside(
             mean, deviation = arrays(values)
             axes.errorbar(mean, place, xerr=deviation, fmt=mark, color=colour, label=name, markersize=5)
         axes.set_title(title, fontsize=10)
-        axes.set_xlim(left=0)
+        axes.set_xlim(0, 100 if axis == "percent" else None)
         axes.set_xlabel(axis)
         axes.grid(alpha=0.3)
         axes.set_yticks(place, names)

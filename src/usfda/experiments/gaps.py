@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..datasets import Domains
+from ..datasets import CommonClasses
 from ..metrics import one_shot
 from ..protocols import split
 from ..runtime import InputError
@@ -24,9 +24,9 @@ ONE_SHOT_METRICS = {"one_shot": "one-shot", "t_unk": "T_unk"}
 BACKBONE = "none: vectors of the backbone"
 
 
-def _found(lab: Lab) -> tuple[Domains, tuple[str, str]]:
+def _found(lab: Lab) -> tuple[CommonClasses, tuple[str, str]]:
     found, pair = lab.task()
-    if not isinstance(found, Domains):
+    if not isinstance(found, CommonClasses):
         raise InputError(f"{lab.name} needs a data set whose domains have the same classes")
     return found, pair
 
@@ -37,7 +37,8 @@ def grid(lab: Lab) -> Result:
     classes = found.benchmark.classes
     n = len(classes)
     ticks = list(range(0, n, max(1, round(n / STEPS))))
-    cells = [(s, t) for t in ticks for s in ticks if n - s - t >= 1 and n - t >= 2]
+    columns = [t for t in ticks if n - t >= 2]  # a source needs two classes
+    cells = [(s, t) for t in columns for s in ticks if n - s - t >= 1]
     names = {(s, t): f"{n - s - t}/{s}/{t}" for s, t in cells}
     tasks = []
     for (s, t), name in names.items():
@@ -62,11 +63,11 @@ def grid(lab: Lab) -> Result:
             rows.append(line)
     pictures = {}
     for metric, name in METRICS.items():
-        pictures[name] = {method: np.full((len(ticks), len(ticks)), np.nan) for method in SYSTEMS}
+        pictures[name] = {method: np.full((len(ticks), len(columns)), np.nan) for method in SYSTEMS}
         for method in SYSTEMS:
             for s, t in cells:
                 mean = values[method, (s, t), metric].mean
-                pictures[name][method][ticks.index(s), ticks.index(t)] = np.nan if mean is None else mean
+                pictures[name][method][ticks.index(s), columns.index(t)] = np.nan if mean is None else mean
     means = [
         [f"`{method}`", *(str(figure([values[method, cell, metric].mean for cell in cells])) for metric in METRICS)]
         for method in SYSTEMS
@@ -88,8 +89,8 @@ def grid(lab: Lab) -> Result:
         "A source of a single class is left out, since it needs two.",
     ]
     names_of_axes = ("|C_s \\ C_t|, source-private classes", "|C_t \\ C_s|, target-private classes")
-    title = "Category gap: T_avg and H for every split of the classes"
-    return Result(title, text, tables, rows, heat_maps((ticks, ticks), pictures, names_of_axes))
+    title = f"Category gap, T_avg and H for every split of the classes: {found.name} {'→'.join(pair)}"
+    return Result(title, text, tables, rows, heat_maps((ticks, columns), pictures, names_of_axes))
 
 
 def nothing_shared(lab: Lab) -> Result:
@@ -125,5 +126,5 @@ def nothing_shared(lab: Lab) -> Result:
     tables = {"One-shot accuracy": (["system", *ONE_SHOT_METRICS.values(), "paper, ResNet-50: one-shot"], body)}
     theirs = [figure([float(printed[method].split()[0])] if method in printed else []) for method in order]
     ours = [values[method]["one_shot"] for method in order]
-    picture = beside(order, {"one-shot accuracy": {lab.backbone: ours, "paper, ResNet-50": theirs}})
-    return Result("No shared class: one-shot recognition", text, tables, rows, picture)
+    picture = beside(order, {"one-shot accuracy": {lab.shown_backbone: ours, "paper, ResNet-50": theirs}})
+    return Result(f"No shared class, one-shot recognition: {found.name} {task.name}", text, tables, rows, picture)

@@ -63,7 +63,7 @@ def key_of(task: Task, source: Domain, target: Domain) -> dict[str, Any]:
     """What every run on a task depends on."""
     key = {
         "task": task.name, "source": source.fingerprint, "target": target.fingerprint,
-        "backbone": source.backbone and source.backbone.sha256, "version": versions()["usfda"],
+        "backbone": source.backbone and source.backbone.key, "version": versions()["usfda"],
     }  # fmt: skip
     return key if task.negative_classes is None else key | {"negative_classes": task.negative_classes}
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -20,7 +21,6 @@ from matplotlib.figure import Figure
 
 from ..backbones import DEFAULT
 from ..datasets import NAMES, DataSet, choose, find
-from ..model import versions
 from ..protocols import Task
 from ..runtime import InputError, console, progress, runtime, whole_file
 from .jobs import Domains, Variant, jobs_for, prepare
@@ -28,6 +28,8 @@ from .runs import Job, Journal, run_all
 from .tables import markdown_table
 
 log = logging.getLogger("usfda")
+
+OFFICE31 = "office31"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,13 @@ class Lab:
     backbone: str = DEFAULT
     shared: Mapping[str, str] | None = None  # Caltech class to wnid
     failed: list[dict[str, Any]] = field(default_factory=list)
-    sets: list[DataSet] = field(default_factory=list)  # found and used
+    sets: list[DataSet] = field(default_factory=list)  # that were found
+    versions: list[dict[str, str]] = field(default_factory=list)  # that the runs were made with
+
+    @property
+    def shown_backbone(self) -> str:
+        """Its name without the place of a file."""
+        return re.sub(r"[^:]*[/\\]", "", self.backbone)
 
     @cached_property
     def domains(self) -> Domains:
@@ -65,24 +73,36 @@ class Lab:
 
     def find(self, keys: Sequence[str]) -> list[str]:
         """Looks for these data sets; what is missing, in words. None of them is an error."""
+        if not self.data.is_dir():
+            raise InputError(f"{self.data}: no such folder")
         missing = []
         for key in keys:
             try:
                 self.sets.append(find(self.data, key, self.shared))
             except InputError as error:
-                missing.append(str(error))
+                missing.append(str(error).removeprefix(f"{self.data}: "))
         if not self.sets:
-            raise InputError("; ".join(missing))
+            raise InputError(f"{self.data}: {'; '.join(missing)}")
         return missing
+
+    def choose(self, missing: Sequence[str]) -> list[tuple[DataSet, tuple[str, str]]]:
+        """The tasks that were asked for."""
+        try:
+            return choose(self.sets, self.wanted)
+        except InputError as error:
+            raise InputError("; ".join([str(error), *missing])) from None
 
     @cache  # noqa: B019  one lab a process
     def task(self) -> tuple[DataSet, tuple[str, str]]:
         """The one that was asked for, or the first of the first data set that is there: A→D of Office-31."""
-        self.find(list(NAMES))
-        pairs = choose(self.sets, self.wanted)
+        missing = self.find(list(NAMES))
+        pairs = self.choose(missing)
         if self.wanted is not None and len(pairs) > 1:
             raise InputError(f"{self.name} is about one task; --tasks names {len(pairs)}")
-        return pairs[0]
+        found, pair = pairs[0]
+        if found.name != NAMES[OFFICE31]:
+            log.info("the paper's task is A→D of Office-31; this is %s of %s", "→".join(pair), found.name)
+        return found, pair
 
     def run(self, tasks: Sequence[Task], variants: Sequence[Variant]) -> list[dict[str, Any]]:
         """Records of all variants on all tasks with all seeds."""
@@ -92,11 +112,7 @@ class Lab:
     def do(
         self, jobs: Sequence[Job], before: Callable[[list[Job]], None] = lambda left: None, in_turn: bool = False
     ) -> list[dict[str, Any]]:
-        found = [(job, self.journal.finished(job)) for job in jobs]
-        records = [record for _, record in found if record]
-        left = [job for job, record in found if not record]
-        if records:
-            log.info("%d of %d runs are finished already", len(records), len(jobs))
+        records, left = self.journal.resume(jobs)
         before(left)
         with progress(len(left), self.name, "runs") as advance:
             for record in run_all(left, self.journal, in_turn):
@@ -106,6 +122,9 @@ class Lab:
                     log.info("%d of %d: %s", len(records) + len(self.failed), len(jobs), describe(record))
         if not records:
             raise RuntimeError(f"all runs failed: {self.failed[-1]['error']}")
+        for record in records:
+            if record["versions"] not in self.versions:
+                self.versions.append(record["versions"])
         return records
 
 
@@ -142,7 +161,7 @@ def reproduce(lab: Lab) -> Result:
     if lab.name not in every:
         raise InputError(f"no experiment {lab.name!r}; there is {', '.join(every)}")
     result = every[lab.name](lab)
-    result.figure.suptitle(f"{result.title} ({lab.domains.used})", fontsize=10)
+    result.figure.suptitle(f"{result.title} ({lab.shown_backbone})", fontsize=10)
     table = io.StringIO()
     writer = csv.DictWriter(table, list(result.rows[0]), lineterminator="\n")
     writer.writeheader()
@@ -160,19 +179,19 @@ def reproduce(lab: Lab) -> Result:
 
 def page(lab: Lab, result: Result) -> str:
     parts = [f"# {result.title}", *result.text]
-    command = f"usfda reproduce {lab.name} --data DIR --seeds {lab.seeds} --backbone {lab.backbone}"
-    if lab.wanted:
-        command += f" --tasks {lab.wanted}"
+    command = f"usfda reproduce {lab.name} --data DIR --seeds {lab.seeds} --backbone {lab.shown_backbone}"
+    command += f" --tasks {lab.wanted}" if lab.wanted else ""
+    command += " --shared FILE" if lab.shared is not None else ""
     parts.append(f"```\n{command}\n```")
     for caption, (head, rows) in result.tables.items():
         parts += [f"**{caption}**", markdown_table(head, rows)]
     parts.append(f"![{result.title}]({lab.name}.svg)")
-    differences = [line for found in lab.sets for line in found.differences]
-    if differences:
+    parts += [f"{line}." for found in lab.sets for line in found.notes]
+    if differences := [line for found in lab.sets for line in found.differences]:
         parts.append("Data that is not as published: " + "; ".join(differences) + ".")
     if lab.failed:
         last = lab.failed[-1]["error"]
         parts.append(f"{len(lab.failed)} runs failed and are left out (last: {last}); the same call tries them again.")
-    used = ", ".join(f"{name} {number}" for name, number in versions().items())
-    parts.append(f"Seeds 0 to {lab.seeds - 1}; backbone {lab.domains.used or 'none, features'}; {used}.")
+    used = [", ".join(f"{name} {number}" for name, number in made.items()) for made in lab.versions]
+    parts.append(f"Seeds 0 to {lab.seeds - 1}; backbone {lab.shown_backbone}; {'; some runs: '.join(used)}.")
     return "\n\n".join(parts) + "\n"

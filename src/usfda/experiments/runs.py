@@ -7,9 +7,10 @@ a killed process left of a line does not count.
 from __future__ import annotations
 
 import json
+import logging
 import os
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -22,6 +23,8 @@ from joblib import Parallel, delayed
 from threadpoolctl import threadpool_limits
 
 from ..runtime import InputError, runtime
+
+log = logging.getLogger("usfda")
 
 AHEAD = 2  # jobs that are handed out to every process
 
@@ -60,6 +63,14 @@ class Journal:
     def finished(self, job: Job) -> dict[str, Any] | None:
         record = self.records.get(_name(job.key))
         return None if record is None or "error" in record else record
+
+    def resume(self, jobs: Iterable[Job]) -> tuple[list[dict[str, Any]], list[Job]]:
+        """Records of the jobs that are finished, and the other jobs."""
+        found = [(job, self.finished(job)) for job in jobs]
+        records, left = [record for _, record in found if record], [job for job, record in found if not record]
+        if records:
+            log.info("%d of %d runs are finished already", len(records), len(found))
+        return records, left
 
     def add(self, record: dict[str, Any]) -> None:
         self.records[_name(record["key"])] = record

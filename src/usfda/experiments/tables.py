@@ -137,8 +137,8 @@ def markdown(rows: list[Row], tasks: list[str], about: dict[str, Any]) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    lines = [head, ["---"] * len(head), *([text.replace("|", "\\|") for text in row] for row in rows)]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
 
 def write(out: Path, rows: list[Row], records: list[dict[str, Any]], about: dict[str, Any], tasks: list[str]) -> None:
