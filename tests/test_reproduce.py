@@ -261,7 +261,8 @@ def test_means_and_deviations_of_the_tables(tmp_path: Path) -> None:
     assert float(found["USFDA", "T_avg", "Avg"]["mean"]) == 90.18
     head, body = result.tables["Office-31, T_avg"]
     assert head == ["system", "figures", "A→W", "D→W", "W→D", "A→D", "D→A", "W→A", "mean"]
-    assert body[-5][:6] == ["`dann`", "efficientnet_lite0", "11.0 ± 8.2", "13.0 ± 8.2", "15.0 ± 8.2", "10.0 ± 8.2"]
+    line = ["`dann`", "efficientnet_lite0", "11.0 ± 8.2", "13.0 ± 8.2", "15.0 ± 8.2", "10.0 ± 8.2"]
+    assert line in [row[:6] for row in body]
     assert result.title == "Table 2: Office-31"
 
 
