@@ -49,7 +49,7 @@ def beside(
     names: Sequence[str], panels: Mapping[str, Mapping[str, Sequence[Figure]]], axis: str = "percent"
 ) -> Picture:
     """A panel for each metric: a line for each name, a point with its deviation for each series."""
-    picture = Picture(figsize=(4.4 * len(panels), 0.34 * len(names) + 1.2), layout="constrained")
+    picture = Picture(figsize=(max(7.0, 4.4 * len(panels)), 0.34 * len(names) + 1.4), layout="constrained")
     place = np.arange(len(names))
     grid = picture.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, series) in zip(grid, panels.items(), strict=True):
