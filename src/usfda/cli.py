@@ -14,7 +14,6 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
-from rich.measure import Measurement
 from rich.table import Table
 
 from .arguments import (
@@ -373,11 +372,12 @@ def reproduce(
     place = output or Path("reproduce-out", name)
     lab = Lab(name, data, place, tasks, seeds, backbone, rename_of(shared, "--shared"))
     result = run(lab)
+    wide = Console(width=1000, markup=False, highlight=False, emoji=False)  # a folded table cannot be read
     for caption, (head, rows) in result.tables.items():
         table = Table(*head, box=None, title=caption, title_justify="left")
         for row in rows:
             table.add_row(*row)
-        out.print(table, width=Measurement.get(out, out.options.update(max_width=1000), table).maximum)
+        wide.print(table)
     _note(f"{place}: {name}.md, {name}.csv, {name}.svg, {name}.png; every run in runs.jsonl")
     if lab.failed:
         log.warning(
