@@ -13,7 +13,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from rich.console import Console
+
 from .runtime import InputError, whole_file
+
+out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results; all else goes to stderr
 
 
 def check_output(*paths: Path | None) -> None:

@@ -12,16 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from ..baselines import Source, core_code
+from ..baselines import Source
 from ..baselines.usfda import settings_for, vendor
 from ..deployment import DeploymentSettings
 from ..model import versions
 from ..procurement import ProcurementSettings, prepare
 from .figures import curves, histograms
-from .jobs import Variant, key_of
+from .jobs import Domain, Variant
 from .reproduce import Lab, Result
-from .runs import Job
-from .tables import Figure, figure
+from .tables import Figure, figure, spread
 
 METRICS = {"t_avg": "T_avg", "t_unk": "T_unk", "h_score": "H", "auroc": "AUROC"}
 ITERATIONS = (100, 500)
@@ -64,10 +63,11 @@ def negatives(lab: Lab) -> Result:
         if count < pairs:
             variants[str(count)] = {"procurement": {"max_negative_classes": count}}
     variants[str(pairs)] = {}
+    apart = len(variants)
     if math.comb(classes, 3) >= pairs:
         more = {"images_per_composite": 3, "max_negative_classes": pairs}
         variants[f"{pairs}, three images"] = {"procurement": more}
-    return _sensitivity(lab, "|C_n|, the number of negative classes", variants, str(pairs), apart=len(variants) - 1)
+    return _sensitivity(lab, "|C_n|, the number of negative classes", variants, str(pairs), apart)
 
 
 def _sensitivity(
@@ -82,13 +82,9 @@ def _sensitivity(
         label: {metric: figure([r[metric] for r in records if variant.made(r)]) for metric in METRICS}
         for label, variant in variants.items()
     }
-    rows = []
-    for label, figures in values.items():
-        line: dict[str, Any] = {"value": label}
-        for metric, value in figures.items():
-            line |= {metric: value.mean, f"{metric}_deviation": value.deviation}
-        rows.append(line)
-    body = [[_marked(label, default), *map(str, figures.values())] for label, figures in values.items()]
+    rows = [{"value": label, **spread(figures)} for label, figures in values.items()]
+    bold = {label: f"**{label}**" if label == default else label for label in values}
+    body = [[bold[label], *map(str, figures.values())] for label, figures in values.items()]
     lines = {name: [values[label][metric] for label in values] for metric, name in METRICS.items() if metric != "auroc"}
     task = "→".join(pair)
     text = [
@@ -100,26 +96,11 @@ def _sensitivity(
     return Result(f"Sensitivity to {axis}: {found.name} {task}", text, tables, rows, picture)
 
 
-def _marked(label: str, default: str) -> str:
-    return f"**{label}**" if label == default else label
-
-
 def ssm(lab: Lab) -> Result:
     """Histograms of w before adaptation, and the means that eq. 1 orders."""
     found, pair = lab.task()
     task = found.task(pair)
-    source, target = lab.domains.sides(task)
-    labelled = source.as_source(task.negative_classes)
-    jobs = [
-        Job(
-            key_of(task, source, target) | {"iterations": n, "seed": seed, "code": core_code()},
-            measure_ssm,
-            (labelled, target.X, target.labels, n, seed),
-        )
-        for n in ITERATIONS
-        for seed in range(lab.seeds)
-    ]
-    records = lab.do(jobs, lambda left: Variant("paper").make().prepare(labelled) if left else None)
+    records = lab.measure(task, measure_ssm, [{"iterations": n} for n in ITERATIONS])
     groups = [name for name in GROUPS if name in records[0]["means"]]
     finished = sorted({r["key"]["iterations"] for r in records})
     means: dict[int, dict[str, Figure]] = {}
@@ -159,17 +140,17 @@ def _order(means: Mapping[str, Figure]) -> str:
     return "holds" if low < (means["target-shared"].mean or 0) < high else "does not hold"
 
 
-def measure_ssm(source: Source, X: Any, truth: np.ndarray, iterations: int, seed: int) -> dict[str, Any]:
+def measure_ssm(source: Source, target: Domain, seed: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """One run: mean and histogram of w for each group; labels of the target only tell the groups apart."""
-    settings = settings_for(source, {"iterations": iterations})
+    settings, X = settings_for(source, given), target.X[:]
     model = vendor(source, None, settings, seed)
     assert source.samples is not None
     ready = prepare(source.samples, source.backbone, None, settings)
     held_out = ready.held_out
-    known = np.isin(truth, source.classes)
-    both = np.isin(ready.names[ready.targets[held_out]], truth)
+    known = np.isin(target.labels, source.classes)
+    both = np.isin(ready.names[ready.targets[held_out]], target.labels)
     vectors = {
-        "negatives": ready.X_n[:], "target-private": X[:][~known], "target-shared": X[:][known],
+        "negatives": ready.X_n[:], "target-private": X[~known], "target-shared": X[known],
         "source-private": ready.samples.X[held_out[~both]], "source-shared": ready.samples.X[held_out[both]],
     }  # fmt: skip
     w = {group: model.decide(v).ssm for group, v in vectors.items() if len(v)}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
+
 from ..backbones import Backbone
-from ..baselines import Source, core_code, get_system
+from ..baselines import Source, get_system
 from ..baselines.usfda import settings_for
 from ..data import Samples
 from ..deployment import adapt
@@ -18,9 +21,8 @@ from ..networks import D, learnable, make_f, make_g
 from ..procurement import procure
 from ..runtime import runtime
 from .figures import beside
-from .jobs import key_of
+from .jobs import Domain
 from .reproduce import Lab, Result
-from .runs import Job
 from .tables import figure
 
 # Stage to what the paper prints: learnable parameters, seconds.
@@ -37,16 +39,7 @@ def complexity(lab: Lab) -> Result:
     found, pair = lab.task()
     task = found.task(pair)
     source, target = lab.domains.sides(task)
-    labelled = source.as_source(task.negative_classes)
-    jobs = [
-        Job(
-            key_of(task, source, target) | {"code": core_code(), "seed": seed, "threads": runtime.threads},
-            measure,
-            (labelled, target.samples, seed),
-        )
-        for seed in range(lab.seeds)
-    ]
-    records = lab.do(jobs, in_turn=True)
+    records = lab.measure(task, measure, [{"threads": runtime.threads}], in_turn=True)
     rows, body = [], []
     papers_own = found.name == "Office-31"
     training, whole, printed = [], [], []
@@ -67,7 +60,7 @@ def complexity(lab: Lab) -> Result:
                 "paper_parameters": parameters, "paper_seconds": seconds,
             }
         )  # fmt: skip
-    width, classes = source.X.shape[1], len(labelled.classes)
+    width, classes = source.X.shape[1], len(np.unique(source.labels))
     pairs = records[0]["negative_classes"]
     at_2048 = [learnable(make_f(2048), make_g(2048), D(classes, pairs)) / 1e6, learnable(make_f(2048)) / 1e6]
     text = [
@@ -87,7 +80,7 @@ def complexity(lab: Lab) -> Result:
     )
 
 
-def measure(source: Source, target: Samples, seed: int) -> dict[str, Any]:
+def measure(source: Source, target: Domain, seed: int, given: Mapping[str, Any]) -> dict[str, Any]:
     """One run of every stage, from images."""
     assert source.samples is not None
     assert source.backbone is not None
@@ -97,15 +90,15 @@ def measure(source: Source, target: Samples, seed: int) -> dict[str, Any]:
         card = model.card["procurement"]
         stages = {"procurement": _stage(card)}
         for method in ("paper", "usfda"):
-            adapted = adapt(model, target, method=method, seed=seed)
+            adapted = adapt(model, target.samples, method=method, seed=seed)
             stages[f"deployment, `{method}`"] = _stage(adapted.card["deployment"])
         # The second deployment found the vectors in the store.
         stages["deployment, `usfda`"]["features"] = stages["deployment, `paper`"]["features"]
-        stages["UAN"] = _uan(source, target, source.backbone, seed)
+        stages["UAN"] = _uan(source, target.samples, source.backbone, seed)
     return {
         "stages": stages,
         "negative_classes": card["negatives"]["classes"],
-        "settings": {"procurement": card["settings"]},
+        "settings": {"procurement": card["settings"], **given},
         "backbone": source.backbone.name,
         "versions": versions(),
     }

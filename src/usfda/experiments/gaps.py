@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -14,7 +13,7 @@ from ..runtime import InputError
 from .figures import beside, heat_maps
 from .jobs import Variant
 from .reproduce import Lab, Result
-from .tables import figure
+from .tables import figure, spread
 
 SYSTEMS = ("usfda", "paper", "uan", "source-only")
 METRICS = {"t_avg": "T_avg", "h_score": "H"}
@@ -40,40 +39,30 @@ def grid(lab: Lab) -> Result:
     columns = [t for t in ticks if n - t >= 2]  # a source needs two classes
     cells = [(s, t) for t in columns for s in ticks if n - s - t >= 1]
     names = {(s, t): f"{n - s - t}/{s}/{t}" for s, t in cells}
-    tasks = []
-    for (s, t), name in names.items():
-        task = found.task(pair, split(classes, n - s - t, s))
-        tasks.append(replace(task, name=name))
+    tasks = [replace(found.task(pair, split(classes, n - s - t, s)), name=name) for (s, t), name in names.items()]
     records = lab.run(tasks, [Variant(method) for method in SYSTEMS])
     values = {
-        (method, cell, metric): figure(
-            [r[metric] for r in records if r["key"]["method"] == method and r["key"]["task"] == names[cell]]
-        )
+        (method, cell): {
+            metric: figure([r[metric] for r in records if r["key"]["method"] == method and r["key"]["task"] == name])
+            for metric in ("t_avg", "t_unk", "h_score")
+        }
         for method in SYSTEMS
-        for cell in cells
-        for metric in ("t_avg", "t_unk", "h_score")
+        for cell, name in names.items()
     }
     rows = []
-    for method in SYSTEMS:
-        for s, t in cells:
-            line: dict[str, Any] = {"method": method, "shared": n - s - t, "source_private": s, "target_private": t}
-            for metric in ("t_avg", "t_unk", "h_score"):
-                value = values[method, (s, t), metric]
-                line |= {metric: value.mean, f"{metric}_deviation": value.deviation}
-            rows.append(line)
-    pictures = {}
-    for metric, name in METRICS.items():
-        pictures[name] = {method: np.full((len(ticks), len(columns)), np.nan) for method in SYSTEMS}
-        for method in SYSTEMS:
-            for s, t in cells:
-                mean = values[method, (s, t), metric].mean
-                pictures[name][method][ticks.index(s), columns.index(t)] = np.nan if mean is None else mean
+    pictures = {name: {m: np.full((len(ticks), len(columns)), np.nan) for m in SYSTEMS} for name in METRICS.values()}
+    for (method, (s, t)), figures in values.items():
+        split_of = {"shared": n - s - t, "source_private": s, "target_private": t}
+        rows.append({"method": method, **split_of, **spread(figures)})
+        for metric, name in METRICS.items():
+            if (mean := figures[metric].mean) is not None:
+                pictures[name][method][ticks.index(s), columns.index(t)] = mean
     means = [
-        [f"`{method}`", *(str(figure([values[method, cell, metric].mean for cell in cells])) for metric in METRICS)]
+        [f"`{method}`", *(str(figure([values[method, cell][metric].mean for cell in cells])) for metric in METRICS)]
         for method in SYSTEMS
     ]
     shown = [
-        [names[cell], *(str(values[method, cell, metric]) for metric in METRICS for method in SYSTEMS)]
+        [names[cell], *(str(values[method, cell][metric]) for metric in METRICS for method in SYSTEMS)]
         for cell in cells
     ]
     tables = {
@@ -111,12 +100,10 @@ def nothing_shared(lab: Lab) -> Result:
     values[BACKBONE] = {"one_shot": figure([one_shot(np.asarray(target.X), target.labels).mean]), "t_unk": figure([])}
     order = sorted(values, key=lambda method: -(values[method]["one_shot"].mean or 0))
     body = [[m, *(str(values[m][metric]) for metric in ONE_SHOT_METRICS), printed.get(m, "–")] for m in order]
-    rows = []
-    for method in order:
-        line: dict[str, Any] = {"method": method, "paper_one_shot": printed.get(method, "").split(" ")[0]}
-        for metric in ONE_SHOT_METRICS:
-            line |= {metric: values[method][metric].mean, f"{metric}_deviation": values[method][metric].deviation}
-        rows.append(line)
+    rows = [
+        {"method": method, "paper_one_shot": printed.get(method, "").split(" ")[0], **spread(values[method])}
+        for method in order
+    ]
     text = [
         f"{found.name} {'→'.join(pair)}, |C_s| = {half}, |C_t| = {len(classes) - half}, no class in common. One "
         "labelled target sample a class is a centre in the adapted space, the rest go to the nearest: accuracy in "

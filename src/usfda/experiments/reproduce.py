@@ -20,10 +20,11 @@ from matplotlib import rc_context
 from matplotlib.figure import Figure
 
 from ..backbones import DEFAULT
+from ..baselines import core_code
 from ..datasets import NAMES, DataSet, choose, find
 from ..protocols import Task
 from ..runtime import InputError, console, progress, runtime, whole_file
-from .jobs import Domains, Variant, jobs_for, prepare
+from .jobs import Domains, Variant, jobs_for, key_of, prepare
 from .runs import Job, Journal, run_all
 from .tables import markdown_table
 
@@ -108,6 +109,25 @@ class Lab:
         """Records of all variants on all tasks with all seeds."""
         jobs = jobs_for(tasks, variants, self.seeds, self.domains)
         return self.do(jobs, prepare)
+
+    def measure(
+        self,
+        task: Task,
+        function: Callable[..., dict[str, Any]],
+        settings: Sequence[Mapping[str, Any]],
+        in_turn: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Records of ``function(source, target, seed, given)`` for each of the settings and seeds."""
+        source, target = self.domains.sides(task)
+        labelled = source.as_source(task.negative_classes)
+        key = key_of(task, source, target) | {"code": core_code()}
+        jobs = [
+            Job({**key, **given, "seed": seed}, function, (labelled, target, seed, given))
+            for given in settings
+            for seed in range(self.seeds)
+        ]
+        shared = Variant("paper").make()
+        return self.do(jobs, lambda left: shared.prepare(labelled) if left and not in_turn else None, in_turn)
 
     def do(
         self, jobs: Sequence[Job], before: Callable[[list[Job]], None] = lambda left: None, in_turn: bool = False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +39,11 @@ def figure(values: Sequence[float | None]) -> Figure:
     if not found:
         return Figure(None, None)
     return Figure(float(np.mean(found)), float(np.std(found)) if len(found) > 1 else None)
+
+
+def spread(figures: Mapping[str, Figure]) -> dict[str, float | None]:
+    """Mean and deviation of each metric, as columns of a CSV file."""
+    return {key: v for name, f in figures.items() for key, v in ((name, f.mean), (f"{name}_deviation", f.deviation))}
 
 
 @dataclass(frozen=True)
@@ -145,9 +150,7 @@ def write(out: Path, rows: list[Row], records: list[dict[str, Any]], about: dict
     lines: list[dict[str, Any]] = []
     for row in rows:
         for name, figures in {"overall": row.overall, **row.tasks}.items():
-            line: dict[str, Any] = {"method": row.method, "task": name}
-            for metric, found in figures.items():
-                line |= {metric: found.mean, f"{metric}_deviation": found.deviation}
+            line: dict[str, Any] = {"method": row.method, "task": name, **spread(figures)}
             if name == "overall":
                 line |= {f"{part}_seconds": value for part, value in row.seconds.items()}
                 line |= {key: getattr(row, key) for key in ("parameters", "finished", "failed", "runs", "error")}
