@@ -83,7 +83,11 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small budget for all systems of `compare`, where only the way matters and not the result."""
     monkeypatch.setattr(training, "STEPS", 30)
     for module in (procurement, usfda, ablations):
-        monkeypatch.setattr(module, "ProcurementSettings", lambda **given: replace(QUICK, **given))
+        monkeypatch.setattr(
+            module,
+            "ProcurementSettings",
+            lambda **given: replace(QUICK, **{"iterations": 12, "update_every": 5, **given}),
+        )
     for module in (deployment, usfda, ablations):
         monkeypatch.setattr(
             module, "DeploymentSettings", lambda **given: replace(DeploymentSettings(steps=10), **given)
