@@ -81,7 +81,7 @@ def vector_model():  # type: ignore[no-untyped-def]
 @pytest.fixture
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small budget for all systems of `compare`, where only the way matters and not the result."""
-    monkeypatch.setattr(training, "STEPS", 30)
+    monkeypatch.setattr(training, "STEPS", 12)
     for module in (procurement, usfda, ablations):
         monkeypatch.setattr(
             module,
