@@ -70,8 +70,13 @@ def key_of(task: Task, source: Domain, target: Domain) -> dict[str, Any]:
 
 def prepare(jobs: Sequence[Job]) -> None:
     """What the runs would otherwise each wait for, or do at the same time."""
-    for variant, source in {(str(job.args[0]), job.key["source"]): job.args[:3:2] for job in jobs}.values():
-        variant.make().prepare(source)
+    done = set()
+    for job in jobs:
+        variant, _, source, *_ = job.args
+        name = str(variant), job.key["source"]
+        if name not in done:
+            done.add(name)
+            variant.make().prepare(source)
 
 
 def run(variant: Variant, code: str, source: Source, X: Any, truth: np.ndarray, seed: int) -> dict[str, Any]:
