@@ -123,7 +123,8 @@ class ImagenetCaltech(DataSet):
                 raise InputError("--shared: a wnid stands beside two Caltech classes")
             found = {wnid: by_name[name] for name, wnid in self._shared.items()}
         else:
-            found = match_names(folders, {wnid: self._imagenet.words()[wnid] for wnid in wnids})
+            words = self._imagenet.words()
+            found = match_names(folders, {wnid: words[wnid] for wnid in wnids})
         if not found:
             raise InputError(
                 f"{self._folder}: no class has the name of an ImageNet class; `usfda reproduce` takes a list (--shared)"
@@ -191,16 +192,16 @@ def find(folder: str | Path, key: str, shared: Mapping[str, str] | None = None) 
         raise InputError(f"{folder}: of {NAMES[key]} is missing: {' and '.join(missing)}")
     benchmark = BENCHMARKS[key]
     wanted = {simple(name): short for short, name in benchmark.domains.items()}
-    best: tuple[dict[str, Path], Path] = ({}, folder)
+    best: dict[str, Path] = {}
     for place in places(folder):
         named = {wanted[simple(f.name)]: f for f in folders_in(place) if simple(f.name) in wanted}
         here = {short: f for short, f in named.items() if _holds(f, benchmark.classes)}
         if len(here) == len(wanted):
             return CommonClasses(benchmark, here)
-        best = max(best, (here, place), key=lambda found: len(found[0]))
+        best = max(best, here, key=len)
     text = f"{folder}: no {benchmark.name} here, that is, folders {', '.join(benchmark.domains.values())} side by side"
-    if best[0]:
-        text += f"; only {', '.join(str(f.relative_to(folder)) for f in best[0].values())} is there"
+    if best:
+        text += f"; only {', '.join(str(f.relative_to(folder)) for f in best.values())} is there"
     raise InputError(text)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -31,6 +31,16 @@ def brief(rows: list[Row], caption: str | None = None) -> Table:
     return table
 
 
+def describe(record: Mapping[str, Any]) -> str:
+    """A run in a line."""
+    key = record["key"]
+    parts = [key.get("method", ""), key["task"], f"seed {key['seed']}"]
+    for name, value in {"iterations": key.get("iterations"), **key.get("settings", {})}.items():
+        parts += [f"{k} {v}" for k, v in (value if isinstance(value, dict) else {name: value}).items() if v is not None]
+    said = record.get("error") or (f"T_avg {record['t_avg']:.1f}" if "t_avg" in record else "done")
+    return f"{' '.join(filter(None, parts))}: {said}"
+
+
 @contextmanager
 def watch() -> Iterator[Callable[[list[Row], dict[str, Any] | None], None]]:
     """Yields what ``compare`` calls with the rows so far and, from the second time on, the run that is finished."""
@@ -50,7 +60,6 @@ def watch() -> Iterator[Callable[[list[Row], dict[str, Any] | None], None]]:
                     state += f" runs, about {left / 60:.0f} min left"
                 live[0].update(brief(rows, state), refresh=True)
             elif record:
-                key, said = record["key"], record.get("error") or f"T_avg {record['t_avg']:.1f}"
-                log.info("%s: %s %s seed %d: %s", state, key["method"], key["task"], key["seed"], said)
+                log.info("%s: %s", state, describe(record))
 
         yield shown

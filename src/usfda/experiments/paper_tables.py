@@ -16,7 +16,7 @@ from ..runtime import InputError
 from .figures import beside
 from .jobs import Variant
 from .reproduce import Lab, Result
-from .tables import Figure, figure
+from .tables import Figure, figure, mean_of_tasks
 
 log = logging.getLogger("usfda")
 
@@ -77,16 +77,18 @@ def _table(lab: Lab, title: str, keys: Sequence[str]) -> Result:
     tables: dict[str, tuple[list[str], list[list[str]]]] = {}
     rows: list[dict[str, Any]] = []
     for dataset, (metric, name) in product((NAMES[key] for key in keys), METRICS.items()):
-        columns = list(
-            dict.fromkeys(task for d, task, *_ in printed() if d == dataset)
-        )  # the paper's; its mean is last
+        # As in the paper, with its mean at the end.
+        columns = list(dict.fromkeys(task for d, task, *_ in printed() if d == dataset))
         body = []
         for method, paper_rows in SYSTEMS.items():
-            lines: dict[tuple[str, str], dict[str, Any]] = {(f"`{method}`", lab.shown_backbone): {}}
+            mine = [record for record in records if record["key"]["method"] == method]
+            ours: dict[str, Any] = {}
             for task in columns:
-                names = [run.get((dataset, one)) for one in (columns[:-1] if task == "Avg" else [task])]
-                if all(names):
-                    lines[f"`{method}`", lab.shown_backbone][task] = values(records, method, metric, names, lab.seeds)
+                parts = columns[:-1] if task == "Avg" else [task]
+                names = [run[dataset, part] for part in parts if (dataset, part) in run]
+                if len(names) == len(parts):
+                    ours[task] = mean_of_tasks(mine, metric, names, lab.seeds)
+            lines = {(f"`{method}`", lab.shown_backbone): ours}
             for row in paper_rows:
                 every = {task: printed().get((dataset, task, row, name)) for task in columns}
                 lines[row, PAPER] = {task: value for task, value in every.items() if value}
@@ -110,27 +112,17 @@ def _table(lab: Lab, title: str, keys: Sequence[str]) -> Result:
     return Result(title, text, tables, rows, _figure(lab, records, run))
 
 
-def values(
-    records: Sequence[dict[str, Any]], method: str, metric: str, tasks: Sequence[str | None], seeds: int
-) -> Figure:
-    """Over the seeds, the mean of the tasks; a seed that lacks one of them does not count."""
-    mine = [r for r in records if r["key"]["method"] == method and r["key"]["task"] in tasks]
-    by_seed = [[r[metric] for r in mine if r["key"]["seed"] == seed] for seed in range(seeds)]
-    return figure([figure(found).mean for found in by_seed if len(found) == len(tasks)])
-
-
 def _figure(lab: Lab, records: Sequence[dict[str, Any]], run: dict[tuple[str, str], str]) -> Any:
     """Means over the tasks that were run, ours and the paper's over the same ones."""
     panels: dict[str, dict[str, list[Figure]]] = {}
     for metric, name in METRICS.items():
-        series = {lab.shown_backbone: [values(records, m, metric, list(run.values()), lab.seeds) for m in SYSTEMS]}
-        for label, place in ((PAPER, 0), ("UAN* of the paper", 1)):
-            series[label] = []
-            for rows in SYSTEMS.values():
+        series: dict[str, list[Figure]] = {lab.shown_backbone: [], PAPER: [], "UAN* of the paper": []}
+        for method, rows in SYSTEMS.items():
+            mine = [record for record in records if record["key"]["method"] == method]
+            series[lab.shown_backbone].append(mean_of_tasks(mine, metric, list(run.values()), lab.seeds))
+            for place, label in enumerate(list(series)[1:]):
                 found = [printed().get((*task, row, name)) for task in run for row in rows[place : place + 1]]
-                series[label].append(figure([float(f.mean) for f in found if f] if all(found) else []))
-        panels[f"{name}, mean of {len(run)} tasks"] = {
-            label: [Figure(f.mean, f.deviation if label == lab.shown_backbone else None) for f in line]
-            for label, line in series.items()
-        }
+                theirs = figure([float(f.mean) for f in found if f] if all(found) else [])
+                series[label].append(Figure(theirs.mean, None))  # its spread is of tasks, not of seeds
+        panels[f"{name}, mean of {len(run)} tasks"] = series
     return beside(list(SYSTEMS), panels)

@@ -24,13 +24,12 @@ from ..baselines import core_code
 from ..datasets import NAMES, DataSet, choose, find
 from ..protocols import Task
 from ..runtime import InputError, console, progress, runtime, whole_file
+from .display import describe
 from .jobs import Domains, Variant, jobs_for, key_of, prepare
 from .runs import Job, Journal, run_all
 from .tables import markdown_table
 
 log = logging.getLogger("usfda")
-
-OFFICE31 = "office31"
 
 
 @dataclass(frozen=True)
@@ -101,7 +100,7 @@ class Lab:
         if self.wanted is not None and len(pairs) > 1:
             raise InputError(f"{self.name} is about one task; --tasks names {len(pairs)}")
         found, pair = pairs[0]
-        if found.name != NAMES[OFFICE31]:
+        if found.name != "Office-31":
             log.info("the paper's task is A→D of Office-31; this is %s of %s", "→".join(pair), found.name)
         return found, pair
 
@@ -146,16 +145,6 @@ class Lab:
             if record["versions"] not in self.versions:
                 self.versions.append(record["versions"])
         return records
-
-
-def describe(record: Mapping[str, Any]) -> str:
-    """A run in a line."""
-    key = record["key"]
-    parts = [key.get("method", ""), key["task"], f"seed {key['seed']}"]
-    for name, value in {"iterations": key.get("iterations"), **key.get("settings", {})}.items():
-        parts += [f"{k} {v}" for k, v in (value if isinstance(value, dict) else {name: value}).items() if v is not None]
-    said = record.get("error") or (f"T_avg {record['t_avg']:.1f}" if "t_avg" in record else "done")
-    return f"{' '.join(filter(None, parts))}: {said}"
 
 
 def experiments() -> dict[str, Callable[[Lab], Result]]:

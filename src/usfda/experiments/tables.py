@@ -41,6 +41,13 @@ def figure(values: Sequence[float | None]) -> Figure:
     return Figure(float(np.mean(found)), float(np.std(found)) if len(found) > 1 else None)
 
 
+def mean_of_tasks(records: Sequence[dict[str, Any]], metric: str, tasks: Sequence[str], seeds: int) -> Figure:
+    """Over the seeds, the mean of the tasks; a mean over some of them cannot be compared with one over all."""
+    mine = [record for record in records if record["key"]["task"] in tasks]
+    each = [[record[metric] for record in mine if record["key"]["seed"] == seed] for seed in range(seeds)]
+    return figure([figure(v).mean for v in each if len(v) == len(tasks) and None not in v])
+
+
 def spread(figures: Mapping[str, Figure]) -> dict[str, float | None]:
     """Mean and deviation of each metric, as columns of a CSV file."""
     return {key: v for name, f in figures.items() for key, v in ((name, f.mean), (f"{name}_deviation", f.deviation))}
@@ -74,13 +81,8 @@ def make_row(method: str, system: type[System], records: list[dict[str, Any]], t
     good = [record for record in mine if "error" not in record]
     errors = [record["error"] for record in mine if "error" in record]
 
-    def values(metric: str, part: str, name: Any) -> list[float | None]:
-        return [record[metric] for record in good if record["key"][part] == name]
-
-    def overall(metric: str) -> Figure:
-        each = [values(metric, "seed", seed) for seed in range(seeds)]
-        # A mean over some of the tasks cannot be compared with one over all.
-        return figure([figure(v).mean for v in each if len(v) == len(tasks) and None not in v])
+    def values(metric: str, task: str) -> list[float | None]:
+        return [record[metric] for record in good if record["key"]["task"] == task]
 
     return Row(
         method,
@@ -91,8 +93,8 @@ def make_row(method: str, system: type[System], records: list[dict[str, Any]], t
         len(tasks) * seeds,
         errors[-1] if errors else None,
         max((record["parameters"] for record in good), default=None),
-        {metric: overall(metric) for metric in METRICS},
-        {task: {metric: figure(values(metric, "task", task)) for metric in METRICS} for task in tasks},
+        {metric: mean_of_tasks(good, metric, tasks, seeds) for metric in METRICS},
+        {task: {metric: figure(values(metric, task)) for metric in METRICS} for task in tasks},
         {part: float(np.mean([r["seconds"][part] for r in good] or [0])) for part in ("learn", "adapt", "decide")},
     )
 
