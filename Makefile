@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test test-slow test-lowest coverage lint bench clean
 
 demo: .venv/installed
 	$(BIN)/usfda demo
@@ -10,10 +10,21 @@ demo: .venv/installed
 test: .venv/installed
 	$(BIN)/pytest
 
+test-slow: .venv/installed
+	$(BIN)/pytest -m slow
+
+# The tests with the lowest versions that pyproject.toml allows, in an environment of their own.
+test-lowest: .venv-lowest/installed
+	.venv-lowest/bin/pytest
+
+coverage: .venv/installed
+	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
+
 lint: .venv/installed
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Needs Office-31: make bench USFDA_OFFICE31=path/to/office31
 bench: .venv/installed
@@ -30,5 +41,10 @@ bench: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
 	touch $@
 
+.venv-lowest/installed: pyproject.toml constraints-lowest.txt
+	$(PYTHON) -m venv .venv-lowest
+	.venv-lowest/bin/pip install --quiet --constraint constraints-lowest.txt --editable '.[demo,dev]'
+	touch $@
+
 clean:
-	rm -rf .venv demo-out build src/*.egg-info
+	rm -rf .venv .venv-lowest demo-out build src/*.egg-info

@@ -4,6 +4,8 @@ deciding alone, and the whole command.
 python benchmarks/adaptation.py OFFICE31
 """
 
+from __future__ import annotations
+
 import json
 import subprocess
 import sys
@@ -11,11 +13,12 @@ import tempfile
 import time
 from pathlib import Path
 
-from usfda.protocols import office31
+from usfda.experiments.protocols import OFFICE31_GAPS
 
 
 def main(folder: str) -> None:
-    source, target = (",".join(names) for names in office31("open-partial"))
+    protocol = OFFICE31_GAPS["open-partial"]
+    source, target = ",".join(protocol.source), ",".join(protocol.target)
     with tempfile.TemporaryDirectory() as place:
         usfda = [sys.executable, "-m", "usfda", "--cache", place, "--quiet"]
         model, result = Path(place, "m.usfda"), Path(place, "a.json")
@@ -23,7 +26,7 @@ def main(folder: str) -> None:
         subprocess.run([*usfda, "procure", webcam, "--classes", source, "-o", model], check=True)
         for method in ("paper", "usfda"):
             subprocess.run([*usfda, "cache", "clear"], check=True)
-            call = ["adapt", model, amazon, "--classes", target, "--method", method]
+            call: list[str | Path] = ["adapt", model, amazon, "--classes", target, "--method", method]
             started = time.perf_counter()
             subprocess.run([*usfda, *call, "-o", Path(place, "a.usfda"), "--json", result], check=True)
             whole = time.perf_counter() - started

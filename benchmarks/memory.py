@@ -3,13 +3,16 @@
 python benchmarks/memory.py OFFICE31/amazon
 """
 
+from __future__ import annotations
+
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from usfda.data import read
+from usfda import Samples
+from usfda.data.reading import read
 
 
 def peak(*args: object) -> float:
@@ -23,7 +26,9 @@ def peak(*args: object) -> float:
 
 
 def main(folder: str) -> None:
-    paths = [path.absolute() for path in read(folder).paths]
+    samples = read(folder)
+    assert isinstance(samples, Samples)
+    paths = [path.absolute() for path in samples.paths]
     n = len(paths) // 10
     with tempfile.TemporaryDirectory() as place:
         few, many, model, out = (Path(place, name) for name in ("few.txt", "many.txt", "m.usfda", "out.csv"))

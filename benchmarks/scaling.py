@@ -3,13 +3,14 @@
 python benchmarks/scaling.py [--dim 1280]
 """
 
+from __future__ import annotations
+
 import argparse
 import time
 
 import numpy as np
 
 from usfda import ProcurementSettings, adapt, procure
-from usfda.runtime import runtime
 
 
 def vectors(classes: range, n: int, d: int, shift: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -26,7 +27,6 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--dim", type=int, default=1280)
     d = parser.parse_args().dim
-    runtime.progress = False
     X, y = vectors(range(20), 2000, d, 0, 1)
     model = procure(X, y, settings=ProcurementSettings(iterations=20, update_every=10))
     before = None

@@ -3,14 +3,24 @@
 python benchmarks/steps.py OFFICE31 -o runs/ [--seeds 3]
 """
 
+from __future__ import annotations
+
 import argparse
 from pathlib import Path
 
-from usfda.experiments.jobs import Variant
-from usfda.experiments.reproduce import Lab
-from usfda.experiments.tables import figure, markdown_table
+from usfda.experiments.datasets import benchmark_tasks
+from usfda.experiments.runner import Runner
+from usfda.experiments.runs import Experiment
+from usfda.experiments.tables import Statistic, markdown_table
 
 METRICS = {"t_avg": "T_avg", "t_unk": "T_unk", "h_score": "H", "auroc": "AUROC"}
+
+
+class Steps(Experiment):
+    """All metrics, after fewer steps than the default's 200."""
+
+    name = "steps"
+    version = 1
 
 
 def main() -> None:
@@ -19,13 +29,12 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--seeds", type=int, default=3)
     options = parser.parse_args()
-    lab = Lab("steps", options.folder, options.output, seeds=options.seeds)
-    tasks = [found.task(pair) for found, pair in lab.choose(lab.find(["office31"]))]
-    variants = {steps: Variant("paper", {"deployment": {"steps": steps}}) for steps in (0, 10, 25, 50, 100, 200)}
-    records = lab.run(tasks, list(variants.values()))
+    systems = {str(steps): ("paper", {"deployment": {"steps": steps}}) for steps in (0, 10, 25, 50, 100, 200)}
+    runner = Runner(options.output, seeds=options.seeds)
+    records = runner.run(Steps(), benchmark_tasks(options.folder), systems)
     rows = [
-        [str(steps), *(f"{figure([r[metric] for r in records if v.made(r)]).mean:.1f}" for metric in METRICS)]
-        for steps, v in variants.items()
+        [steps, *(str(Statistic(Statistic.of(r[metric] for r in mine).mean, None)) for metric in METRICS)]
+        for steps, mine in records.items()
     ]
     print(markdown_table(["steps", *METRICS.values()], rows))
 

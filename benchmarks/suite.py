@@ -4,28 +4,41 @@
 tiny targets, and severe shifts (edges, posterised, inverted, blurred, recoloured, partly covered). A row's figure is
 the mean over its tasks of H, of shared accuracy where no class is private to the target, of T_unk where none is shared.
 
-python benchmarks/suite.py OFFICE31 -o shifted/ [--backbone NAME] [--ablate] [--json FILE]
+python benchmarks/suite.py OFFICE31 -o suite/ [--backbone NAME] [--ablate] [--json FILE]
+
+Shifted images and runs.jsonl go to the output folder.
 """
+
+from __future__ import annotations
 
 import argparse
 import json
 import zlib
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from PIL import Image, ImageFilter, ImageOps
-from scipy.sparse import csr_matrix
 
-from usfda import geometry, mixture
-from usfda.backbones import get_backbone
-from usfda.data import Samples, read
-from usfda.features import extract
-from usfda.metrics import score
+from usfda import Samples
+from usfda.data.reading import read
+from usfda.experiments.runner import Runner, Settings
+from usfda.experiments.runs import Experiment, Record
+from usfda.experiments.tables import markdown_table
+from usfda.experiments.tasks import Benchmark, Task
 
 A, D, W = "amazon", "dslr", "webcam"
 EVERY = {A: 3, W: 1}  # of amazon every third image is shifted
+KINDS = ("gap", "few", "many", "unequal", "tiny", "severe")
+# Of method usfda; no networks are procured, which it does not use.
+ABLATIONS: dict[str, dict[str, float]] = {
+    "whole method": {},
+    "without neighbours": {"rounds": 0},
+    "without the test for evidence": {"evidence": -9.0},
+    "without a class's own share": {"class_prior": 1e9},
+    "without the vendor's prior": {"prior": 1e-3},
+    "one cluster of unknowns": {"clusters": 1},
+}
 
 
 def edges(image: Image.Image) -> Image.Image:
@@ -65,14 +78,30 @@ def covered(image: Image.Image) -> Image.Image:
 SHIFTS = (edges, posterised, inverted, blurred, recoloured, covered)
 
 
-def tasks() -> list[dict[str, Any]]:
-    """Row, source, target, (shared, source-private, target-private), and what part of the target is taken."""
-    made: list[dict[str, Any]] = []
+@dataclass(frozen=True)
+class Cut:
+    """What a task is made of: its row, its domains, its classes, and what part of the target is taken."""
 
-    def add(row: str, gap: tuple[int, int, int], source: str, target: str, part: Any = None) -> None:
+    row: str
+    source: str
+    target: str
+    gap: tuple[int, int, int]  # shared, source-private and target-private classes
+    part: str | int | None
+    name: str  # by which everything random is drawn
+
+    @property
+    def metric(self) -> str:
+        """What the task's figure is."""
+        shared, _, extra = self.gap
+        return "t_unk" if not shared else "h_score" if extra else "shared_accuracy"
+
+
+def all_cuts() -> list[Cut]:
+    made: list[Cut] = []
+
+    def add(row: str, gap: tuple[int, int, int], source: str, target: str, part: str | int | None = None) -> None:
         row = f"{row} {gap[0]}/{gap[1]}/{gap[2]}"
-        name = f"{row}|{source}>{target}|{len(made)}"
-        made.append({"row": row, "gap": gap, "source": source, "target": target, "part": part, "name": name})
+        made.append(Cut(row, source, target, gap, part, f"{row}|{source}>{target}|{len(made)}"))
 
     for gap in [(10, 10, 11), (10, 0, 11), (10, 21, 0), (31, 0, 0), (20, 0, 4), (0, 15, 16)]:
         for pair in [(A, D), (W, A), (D, W)]:
@@ -97,112 +126,80 @@ def tasks() -> list[dict[str, Any]]:
     return made
 
 
-def domains(folder: Path, out: Path, backbone: str) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Vectors and labels of the three domains and of their shifted versions, whose images are made once."""
-    m = get_backbone(backbone)
+class Suite(Benchmark):
+    """The suite, of a folder with the three domains of Office-31; shifted images are made once, in ``shifted``."""
+
+    id = "suite"
+    name = "development suite"
+
+    def __init__(self, folder: Path, shifted: Path):
+        super().__init__()
+        self.cuts = {f"{self.id}/{cut.name}": cut for cut in all_cuts()}
+        self._domains = dict(_domains(folder, shifted))
+
+    def tasks(self) -> list[Task]:
+        return [Task(name, cut.name, *self._cut(cut)) for name, cut in self.cuts.items()]
+
+    def _cut(self, cut: Cut) -> tuple[Samples, Samples]:
+        """Source and target, all drawn by the task's name."""
+        rng = np.random.default_rng(zlib.crc32(cut.name.encode()))
+        order = np.unique(_labels(self._domains[A]))[rng.permutation(31)].tolist()
+        shared, private, extra = cut.gap
+        target = order[:shared] + order[shared + private : shared + private + extra]
+        source_side, target_side = self._domains[cut.source], self._domains[cut.target]
+        labels = _labels(target_side)
+        ours = np.flatnonzero(np.isin(_labels(source_side), order[: shared + private]))
+        theirs = np.flatnonzero(np.isin(labels, target))
+        if cut.part == "unequal":  # the largest class whole, the smallest a twelfth of it
+            kept = []
+            for j, name in enumerate(rng.permutation(target)):
+                members = theirs[labels[theirs] == name]
+                kept.append(rng.permutation(members)[: max(2, round(len(members) * 0.08 ** (j / (len(target) - 1))))])
+            theirs = np.sort(np.concatenate(kept))
+        elif isinstance(cut.part, int):
+            theirs = np.sort(rng.permutation(theirs)[: cut.part])
+        return source_side[ours], target_side[theirs]
+
+
+def _labels(samples: Samples) -> np.ndarray:
+    assert samples.labels is not None
+    return samples.labels
+
+
+def _domains(folder: Path, shifted: Path) -> dict[str, Samples]:
+    """The three domains and their shifted versions."""
     found = {}
     for domain in (A, D, W):
         samples = read(folder / domain, labelled=True)
-        sets = {domain: samples}
+        assert isinstance(samples, Samples)
+        found[domain] = samples
         for shift in SHIFTS if domain in EVERY else ():
-            paths = []
+            files = []
             for i, path in enumerate(samples.paths[:: EVERY[domain]]):
-                file = out / domain / shift.__name__ / f"{i}.png"
-                paths.append(file)
-                if not file.exists():
-                    file.parent.mkdir(parents=True, exist_ok=True)
+                files.append(shifted / domain / shift.__name__ / f"{i}.png")
+                if not files[-1].exists():
+                    files[-1].parent.mkdir(parents=True, exist_ok=True)
                     image = Image.open(path).convert("RGB")
                     image.thumbnail((256, 256))
-                    shift(image).save(file, compress_level=1)
-            sets[f"{domain}-{shift.__name__}"] = Samples(paths=paths, labels=samples.labels[:: EVERY[domain]])
-        for name, images in sets.items():
-            vectors, _, _ = extract(images, m, name)
-            found[name] = (np.asarray(vectors.X), vectors.labels)
+                    shift(image).save(files[-1], compress_level=1)
+            found[f"{domain}-{shift.__name__}"] = Samples(files, _labels(samples)[:: EVERY[domain]])
     return found
 
 
-def cut(task: dict[str, Any], sets: dict[str, Any]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    """Source vectors and labels, target vectors and labels; all drawn by the task's name."""
-    rng = np.random.default_rng(zlib.crc32(task["name"].encode()))
-    order = np.unique(sets[A][1])[rng.permutation(31)].tolist()
-    shared, private, extra = task["gap"]
-    source, target = order[: shared + private], order[:shared] + order[shared + private : shared + private + extra]
-    X_s, y_s = sets[task["source"]]
-    X_t, y_t = sets[task["target"]]
-    ours, theirs = np.isin(y_s, source), np.flatnonzero(np.isin(y_t, target))
-    if task["part"] == "unequal":  # the largest class whole, the smallest a twelfth of it
-        kept = []
-        for j, name in enumerate(rng.permutation(target)):
-            members = theirs[y_t[theirs] == name]
-            kept.append(rng.permutation(members)[: max(2, round(len(members) * 0.08 ** (j / (len(target) - 1))))])
-        theirs = np.sort(np.concatenate(kept))
-    elif task["part"]:
-        theirs = np.sort(rng.permutation(theirs)[: task["part"]])
-    return X_s[ours], y_s[ours], X_t[theirs], y_t[theirs]
+class SuiteRun(Experiment):
+    """All metrics; the figure of a task is one of them."""
+
+    name = "suite"
+    version = 1
 
 
-def run(task: dict[str, Any], sets: dict[str, Any]) -> dict[str, Any]:
-    X_s, y_s, X_t, y_t = cut(task, sets)
-    names, y = np.unique(y_s, return_inverse=True)
-    home = geometry.fit_geometry(X_s, y, len(names))
-    mean = geometry.domain_mean(X_t)
-    model = mixture.fit_mixture(home, home.z(torch.from_numpy(X_t), mean).numpy(), mean, 0)[0]
-    p = model(torch.from_numpy(X_t)).numpy()[:, : len(names)]
-    known = p.sum(1).clip(0, 1)
-    best = names[p.argmax(1)]
-    result = score(y_t, np.where(known >= 0.5, best, "unknown"), best, known, names.tolist())
-    shared, _, extra = task["gap"]
-    result["figure"] = result["t_unk" if not shared else "h_score" if extra else "shared_accuracy"]
-    return result
-
-
-def ablations() -> dict[str, dict[str, Any]]:
-    """What is put in place of a part of the method, by attribute."""
-    whole = geometry.rooted, mixture.two_groups, mixture.components, mixture.neighbours
-
-    def identity_covariance(self: Any, v: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.normalize(whole[0](v) - mean, dim=1)
-
-    def no_gate(scores: np.ndarray, cohesion: float) -> mixture.Groups:
-        before, mixture.EVIDENCE = mixture.EVIDENCE, -9.0
-        try:
-            return whole[1](scores, cohesion)
-        finally:
-            mixture.EVIDENCE = before
-
-    def otsu(scores: np.ndarray, cohesion: float) -> mixture.Groups:
-        s = np.sort(scores.max(1))
-        below = np.arange(1, len(s))
-        low = np.cumsum(s)[:-1] / below
-        high = (s.sum() - low * below) / (len(s) - below)
-        i = int((below * (len(s) - below) * (high - low) ** 2).argmax())
-        return mixture.Groups((scores.max(1) > (s[i] + s[i + 1]) / 2).astype(float), 1.0)
-
-    def one_cluster(v: Any, scores: Any, known: Any, prototypes: Any, seed: int) -> Any:
-        before, mixture.CLUSTERS = mixture.CLUSTERS, 1
-        try:
-            return whole[2](v, scores, known, prototypes, seed)
-        finally:
-            mixture.CLUSTERS = before
-
-    def alone(z: np.ndarray, classes: int) -> mixture.Graph:
-        return mixture.Graph(csr_matrix((len(z), len(z)), dtype=np.float32), whole[3](z, classes).density)
-
-    def even(v: np.ndarray, graph: mixture.Graph, prototypes: np.ndarray) -> np.ndarray:
-        return v @ prototypes.T
-
-    return {
-        "whole method": {},
-        "without the square root": {"geometry.rooted": lambda v: v},
-        "without whitening": {"geometry.Geometry.z": identity_covariance},
-        "without neighbours": {"mixture.neighbours": alone},
-        "without q": {"mixture.likeness": even},
-        "Otsu's split for the two groups": {"mixture.two_groups": otsu},
-        "without the test for evidence": {"mixture.two_groups": no_gate},
-        "without a class's own share": {"mixture.CLASS_PRIOR": 1e9},
-        "without the vendor's prior": {"mixture.PRIOR": 1e-3},
-        "one cluster of unknowns": {"mixture.components": one_cluster},
-    }
+def by_row(suite: Suite, records: list[Record]) -> dict[str, float]:
+    """The mean figure of each row."""
+    figures: dict[str, list[float]] = {}
+    for record in records:
+        cut = suite.cuts[record["key"]["task"]]
+        figures.setdefault(cut.row, []).append(record[cut.metric])
+    return {row: float(np.mean(figures[row])) for row in dict.fromkeys(cut.row for cut in suite.cuts.values())}
 
 
 def main() -> None:
@@ -213,28 +210,24 @@ def main() -> None:
     parser.add_argument("--ablate", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    sets = domains(options.folder, options.output, options.backbone)
-    places = {"geometry": geometry, "mixture": mixture, "geometry.Geometry": geometry.Geometry}
-    kinds = ("gap", "few", "many", "unequal", "tiny", "severe")
-    results: dict[str, dict[str, float]] = {}
-    print(f"| | mean | worst row | {' | '.join(kinds)} | ece |\n|---|---|---|{'---|' * len(kinds)}---|")
-    for name, parts in ablations().items() if options.ablate else [("whole method", {})]:
-        before = {key: getattr(places[key.rsplit(".", 1)[0]], key.rsplit(".", 1)[1]) for key in parts}
-        for key, value in parts.items():
-            setattr(places[key.rsplit(".", 1)[0]], key.rsplit(".", 1)[1], value)
-        runs: dict[str, list[dict[str, Any]]] = {}
-        for task in tasks():
-            runs.setdefault(task["row"], []).append(run(task, sets))
-        for key, value in before.items():
-            setattr(places[key.rsplit(".", 1)[0]], key.rsplit(".", 1)[1], value)
-        rows = {row: float(np.mean([r["figure"] for r in some])) for row, some in runs.items()}
-        ece = np.mean([r["ece"] for some in runs.values() for r in some])
+    suite = Suite(options.folder, options.output)
+    chosen = ABLATIONS if options.ablate else {"whole method": ABLATIONS["whole method"]}
+    systems: dict[str, tuple[str, Settings]] = {
+        label: ("usfda", {"procured_for": "usfda", "deployment": given}) for label, given in chosen.items()
+    }
+    runner = Runner(options.output, backbone=options.backbone)
+    records = runner.run(SuiteRun(), suite.tasks(), systems)
+    if runner.failed:
+        raise SystemExit(f"{len(runner.failed)} runs failed, the last: {runner.failed[-1]['error']}")
+    results = {label: by_row(suite, mine) for label, mine in records.items()}
+    table = []
+    for label, rows in results.items():
         worst = min(rows, key=rows.__getitem__)
-        by_kind = [np.mean([v for row, v in rows.items() if row.startswith(kind)]) for kind in kinds]
-        cells = " | ".join(f"{v:.1f}" for v in by_kind)
-        mean = np.mean(list(rows.values()))
-        print(f"| {name} | {mean:.1f} | {rows[worst]:.1f} ({worst}) | {cells} | {ece:.1f} |", flush=True)
-        results[name] = rows
+        kinds = [np.mean([figure for row, figure in rows.items() if row.startswith(kind)]) for kind in KINDS]
+        ece = np.mean([record["ece"] for record in records[label]])
+        mean = f"{np.mean(list(rows.values())):.1f}"
+        table.append([label, mean, f"{rows[worst]:.1f} ({worst})", *(f"{v:.1f}" for v in (*kinds, ece))])
+    print(markdown_table(["", "mean", "worst row", *KINDS, "ece"], table))
     if options.json:
         options.json.write_text(json.dumps(results, indent=1))
 

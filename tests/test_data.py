@@ -1,26 +1,43 @@
 import logging
-import os
+import math
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from PIL import Image
+from conftest import blobs
 
-from usfda.backbones import get_backbone
-from usfda.data import Samples, check_source, class_names, open_rgb, read
-from usfda.features import extract
-from usfda.runtime import InputError
+from usfda import Features, InputError, Samples, evaluate, procure
+from usfda.data.reading import check_source, class_names, read, read_target
 
 
-def names_of(samples):
-    return sorted(set(samples.labels.tolist()))
+def samples_of(place: Any, **options: Any) -> Samples:
+    found = read(place, **options)
+    assert isinstance(found, Samples)
+    return found
+
+
+def features_of(place: Any, y: Any = None, **options: Any) -> Features:
+    found = read(place, y, **options)
+    assert isinstance(found, Features)
+    return found
+
+
+def labels_of(found: Samples | Features) -> list[str]:
+    assert found.labels is not None
+    labels: list[str] = found.labels.tolist()
+    return labels
+
+
+def names_of(found: Samples | Features) -> list[str]:
+    return sorted(set(labels_of(found)))
 
 
 def test_class_folders_and_the_same_one_level_deeper(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "domain").mkdir()
     (tmp_path / "domain" / "images").symlink_to(photos)
-    flat, deep = read(photos, labelled=True), read(tmp_path / "domain", labelled=True)
+    flat, deep = samples_of(photos, labelled=True), samples_of(tmp_path / "domain", labelled=True)
     assert names_of(flat) == names_of(deep) == ["kind0", "kind1", "kind2", "kind3"]
     assert len(flat) == len(deep) == 48
     assert [p.name for p in flat.paths] == [p.name for p in deep.paths]
@@ -31,6 +48,22 @@ def test_a_target_is_any_folder_and_classes_select_by_folder_name(photos: Path) 
     assert len(read(photos.parent)) == 48
     assert len(read(photos / "kind0")) == 12
     assert names_of(read(photos, classes=["kind1", "kind3"])) == ["kind1", "kind3"]
+    assert names_of(read(photos, classes="kind1,kind3")) == ["kind1", "kind3"]
+
+
+def test_a_target_has_no_labels_to_look_at(photos: Path, tmp_path: Path) -> None:
+    """Neither those of folders, which may select, nor those of vectors."""
+    X, y = blobs([0, 1], 3)
+    np.savez(tmp_path / "f.npz", X=X, y=y)
+    vectors = Features(X, y, keys=[b""] * 6)
+    for images in (photos, samples_of(photos)):
+        found = read_target(images, classes=["kind0", "kind1"])
+        assert (len(found), found.labels, found.empty) == (24, None, ())
+    for target in (tmp_path / "f.npz", vectors):
+        found = read_target(target, classes=["c1"])
+        assert (len(found), found.labels, found.empty) == (3, None, ())
+        assert isinstance(found, Features)
+        assert found.keys is None
 
 
 @pytest.mark.parametrize(
@@ -66,7 +99,9 @@ def test_empty_folder_and_empty_class(photos: Path, tmp_path: Path) -> None:
     check_source(read(tmp_path, labelled=True, classes=["kind0", "kind1"]))
 
 
-def test_images_beside_the_class_folders_are_counted(photos: Path, tmp_path: Path, caplog) -> None:
+def test_images_beside_the_class_folders_are_counted(
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     shutil.copytree(photos, tmp_path / "p")
     image = photos / "kind0" / "000.png"
     (tmp_path / "p" / "kind0" / "deeper").mkdir()
@@ -77,11 +112,38 @@ def test_images_beside_the_class_folders_are_counted(photos: Path, tmp_path: Pat
     assert "2 images do not lie directly in a class folder" in caplog.text
 
 
-def test_links_are_followed_but_not_in_circles(photos: Path, tmp_path: Path) -> None:
+def test_links_are_followed_and_every_file_counts_once(photos: Path, tmp_path: Path) -> None:
+    """Fault: two folders that link to each other made one image 41 samples, two links to one folder two samples."""
     for name in ("one", "two"):
         (tmp_path / name).symlink_to(photos)
     (tmp_path / "round").symlink_to(tmp_path)
-    assert len(read(tmp_path)) == 2 * 48
+    assert len(read(tmp_path)) == 48
+    here, there = tmp_path / "circle" / "here", tmp_path / "circle" / "there"
+    for folder, other in ((here, there), (there, here)):
+        folder.mkdir(parents=True)
+        (folder / "other").symlink_to(other)
+    (here / "image.png").write_bytes((photos / "kind0" / "000.png").read_bytes())
+    (there / "link.png").symlink_to(here / "image.png")
+    (there / "second name.png").hardlink_to(here / "image.png")
+    assert len(read(tmp_path / "circle")) == 1
+    copy = there / "copy.png"  # another file of the same content is another sample
+    copy.write_bytes((here / "image.png").read_bytes())
+    assert len(read(tmp_path / "circle")) == 2
+
+
+def test_links_in_class_folders_count_once_per_class(photos: Path, tmp_path: Path) -> None:
+    """One file under two classes is two samples, as the user put it there; twice under one class is one."""
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        for i in range(3):
+            (tmp_path / name / f"{i}.png").symlink_to(photos / "kind0" / "000.png")
+        (tmp_path / name / "other.png").symlink_to(photos / "kind0" / "001.png")
+    assert sorted(labels_of(read(tmp_path, labelled=True))) == ["a", "a", "b", "b"]
+
+
+def test_a_broken_link_is_one_unreadable_sample(photos: Path, tmp_path: Path) -> None:
+    (tmp_path / "gone.png").symlink_to(tmp_path / "nowhere.png")
+    assert len(read(tmp_path)) == 1
 
 
 def test_a_class_that_the_folder_does_not_have(photos: Path) -> None:
@@ -91,10 +153,10 @@ def test_a_class_that_the_folder_does_not_have(photos: Path) -> None:
 
 def test_source_needs_two_classes_of_two() -> None:
     with pytest.raises(InputError, match="single class"):
-        check_source(Samples(paths=[Path()] * 2, labels=np.asarray(["a", "a"])))
+        check_source(Samples([Path()] * 2, np.asarray(["a", "a"])))
     with pytest.raises(InputError, match="fewer than two usable images in class b"):
-        check_source(Samples(paths=[Path()] * 3, labels=np.asarray(["a", "a", "b"])))
-    check_source(Samples(paths=[Path()] * 4, labels=np.asarray(["a", "a", "b", "b"])))
+        check_source(Samples([Path()] * 3, np.asarray(["a", "a", "b"])))
+    check_source(Samples([Path()] * 4, np.asarray(["a", "a", "b", "b"])))
 
 
 @pytest.mark.parametrize(
@@ -111,15 +173,15 @@ def test_lists_with_labels(photos: Path, tmp_path: Path, name: str, text: str) -
     for kind in photos.iterdir():
         (tmp_path / kind.name).symlink_to(kind)
     (tmp_path / name).write_text(text, encoding="utf-8")
-    samples = read(tmp_path / name, labelled=True)
-    assert samples.labels.tolist() == ["zero", "one"]
+    samples = samples_of(tmp_path / name, labelled=True)
+    assert labels_of(samples) == ["zero", "one"]
     assert [p.name for p in samples.paths] == ["000.png", "001.png"]
 
 
 def test_a_list_without_labels_and_a_name_with_blanks(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "my photo.png").write_bytes((photos / "kind0" / "000.png").read_bytes())
     (tmp_path / "list.txt").write_text("my photo.png\n")
-    assert read(tmp_path / "list.txt").paths == [tmp_path / "my photo.png"]
+    assert samples_of(tmp_path / "list.txt").paths == [tmp_path / "my photo.png"]
     with pytest.raises(InputError, match="labels are needed"):
         read(tmp_path / "list.txt", labelled=True)
     (tmp_path / "list.txt").write_text("gone.png\n")
@@ -132,10 +194,27 @@ def test_a_list_without_labels_and_a_name_with_blanks(photos: Path, tmp_path: Pa
         read(tmp_path / "list.csv")
 
 
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "the list is empty"),
+        ("kind0/000.png,zero\nkind1/001.png,\n", "some lines have a label and some have none"),
+        ("name,label\nkind0/000.png,zero\n", "the header needs a column path"),
+        ("path,label\nkind0/000.png\n", "row 2 has fewer columns"),
+    ],
+)
+def test_wrong_lists(photos: Path, tmp_path: Path, text: str, says: str) -> None:
+    for kind in photos.iterdir():
+        (tmp_path / kind.name).symlink_to(kind)
+    (tmp_path / "list.csv").write_text(text)
+    with pytest.raises(InputError, match=says):
+        read(tmp_path / "list.csv")
+
+
 def test_features_file(tmp_path: Path) -> None:
     X = np.ones((3, 4))
     np.savez(tmp_path / "f.npz", X=X, y=[1, 2, 2])
-    assert read(tmp_path / "f.npz", labelled=True).labels.tolist() == ["1", "2", "2"]
+    assert labels_of(read(tmp_path / "f.npz", labelled=True)) == ["1", "2", "2"]
     np.savez(tmp_path / "n.npz", X=np.where(np.eye(3, 4) > 0, np.nan, X))
     with pytest.raises(InputError, match="NaN"):
         read(tmp_path / "n.npz")
@@ -145,18 +224,60 @@ def test_features_file(tmp_path: Path) -> None:
     np.savez(tmp_path / "k.npz", Z=X)
     with pytest.raises(InputError, match="no array X"):
         read(tmp_path / "k.npz")
+    np.savez(tmp_path / "s.npz", X=X, y=[1, 2])
+    with pytest.raises(InputError, match="X has 3 rows, y has 2"):
+        read(tmp_path / "s.npz")
 
 
 def test_labels_are_names() -> None:
     X = np.ones((3, 2))
-    for y in ([0, 1, 1], [0.0, 1.0, 1.0], np.asarray([[0], [1], [1]]), ["0", "1", "1"]):
-        assert read(X, y).labels.tolist() == ["0", "1", "1"]
-    for y in ([0, 1, np.nan], np.ones((3, 2))):
-        with pytest.raises(InputError, match="labels"):
-            read(X, y)
-    assert read(np.ones((3, 2))[::-1]).X.flags["C_CONTIGUOUS"]
+    for y in ([0, 1, 1], [0.0, 1.0, 1.0], np.asarray([[0], [1], [1]]), ["0", "1", "1"], np.asarray([0, 1, 1], object)):
+        assert labels_of(read(X, y)) == ["0", "1", "1"]
+    assert labels_of(read(X, ["nan", "None", "b"])) == ["nan", "None", "b"]  # a user's own words
+    with pytest.raises(InputError, match="labels"):
+        read(X, np.ones((3, 2)))
+    vectors = features_of(np.ones((3, 2))[::-1]).X
+    assert isinstance(vectors, np.ndarray)
+    assert vectors.flags["C_CONTIGUOUS"]
     with pytest.raises(InputError, match="complex"):
         read(np.ones((3, 2), complex))
+
+
+class NAType:
+    """As pandas has it for a missing value: to compare it tells nothing."""
+
+    def __eq__(self, other: object) -> Any:
+        return self
+
+    def __bool__(self) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        ["a", None, "b"],
+        ["a", math.nan, "b"],
+        ["a", np.float32("nan"), "b"],
+        [0, 1, math.nan],
+        np.asarray([0, 1, np.nan], np.float32),
+        np.asarray([0, 1, np.inf]),
+        np.asarray(["a", None, "b"], object),
+        np.asarray(["a", NAType(), "b"], object),
+        np.asarray(["2020-01-01", "NaT", "2020-01-02"], "datetime64[D]"),
+        [["a"], [None], ["b"]],
+    ],
+    ids=str,
+)
+def test_a_missing_label_is_an_error(y: Any) -> None:
+    """Fault: None and NaN became classes of that name."""
+    X = np.random.default_rng(0).normal(size=(3, 4))
+    with pytest.raises(InputError, match="labels"):
+        read(X, y)
+    with pytest.raises(InputError, match="labels"):
+        procure(X, y)
 
 
 def test_class_names(tmp_path: Path) -> None:
@@ -165,69 +286,53 @@ def test_class_names(tmp_path: Path) -> None:
     assert class_names(f"@{tmp_path / 'names'}") == ["a b", "c"]
     with pytest.raises(InputError, match="no file"):
         class_names("@gone")
+    with pytest.raises(InputError, match="names no class"):
+        class_names(" , ")
 
 
-RED_OVER_BLUE = np.zeros((8, 6, 3), np.uint8)
-RED_OVER_BLUE[:4, :, 0] = 255
-RED_OVER_BLUE[4:, :, 2] = 255
+@pytest.mark.parametrize("name", ["unknown", "", "two\nlines", "\x1b[31mred", "\u202eback", "a\x00b"])
+def test_a_class_that_cannot_be_shown_is_refused_before_the_work(name: str) -> None:
+    X, y = blobs([0, 1], 5)
+    with pytest.raises(InputError, match=r"class.*rename it"):
+        procure(X, np.where(y == "c0", name, y))
 
 
-def test_exif_orientation_is_applied(tmp_path: Path) -> None:
-    exif = Image.Exif()
-    exif[0x0112] = 6  # to be shown turned by 90° clockwise
-    Image.fromarray(RED_OVER_BLUE).save(tmp_path / "t.png", exif=exif)
-    upright = np.asarray(open_rgb(tmp_path / "t.png"))
-    assert upright.shape == (6, 8, 3)
-    assert np.array_equal(upright, np.rot90(RED_OVER_BLUE, -1))
+@pytest.mark.parametrize(
+    ("source", "says"),
+    [
+        (np.empty((0, 3)), "no sample found"),
+        (np.ones(3), "shape"),
+        (np.ones((3, 0)), "shape"),
+        ([["a", "b"]], "not an array of numbers"),
+        (np.full((2, 2), 1e39), "infinite"),
+        (Path("gone"), "no such file or folder"),
+        (Path(__file__), "neither a folder, an image, a list"),
+    ],
+)
+def test_what_cannot_be_read(source: Any, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        read(source)
 
 
-def test_all_kinds_of_pixels(tmp_path: Path) -> None:
-    grey = np.tile(np.linspace(0, 255, 8).astype(np.uint8), (8, 1))
-    kinds = {
-        "L.png": Image.fromarray(grey),
-        "16.png": Image.fromarray(grey.astype(np.uint16) * 257),
-        "16.tif": Image.fromarray(grey.astype(np.uint16) * 257),
-        "float.tif": Image.fromarray((grey / 255).astype(np.float32)),
-        "P.gif": Image.fromarray(grey).convert("P"),
-        "1.png": Image.fromarray((grey > 127).astype(np.uint8) * 255).convert("1"),
-    }
-    for name, image in kinds.items():
-        image.save(tmp_path / name)
-        seen = np.asarray(open_rgb(tmp_path / name))
-        expected = np.where(grey > 127, 255, 0) if name == "1.png" else grey
-        assert seen.shape == (8, 8, 3), name
-        assert np.abs(seen[..., 0].astype(int) - expected).max() <= 1, name
-    Image.new("CMYK", (8, 8), (0, 255, 255, 0)).save(tmp_path / "c.jpg", quality=95)
-    assert np.asarray(open_rgb(tmp_path / "c.jpg"))[4, 4].tolist()[0] > 200
+def test_features_by_index_keep_what_belongs_to_a_row() -> None:
+    X, y = blobs([0, 1], 2)
+    whole = Features(X, y, "a" * 64, [Path(str(i)) for i in range(4)], [bytes([i]) for i in range(4)], ("none",))
+    part = whole[np.asarray([3, 0])]
+    assert np.array_equal(part.X[:], X[[3, 0]])
+    assert labels_of(part) == ["c1", "c0"]
+    assert (part.classes, part.y.tolist()) == (["c0", "c1"], [1, 0])
+    assert (part.paths, part.keys) == ([Path("3"), Path("0")], [b"\3", b"\0"])
+    assert (part.backbone, part.empty) == ("a" * 64, ("none",))
 
 
-def test_transparent_pixels_are_white(tmp_path: Path) -> None:
-    Image.new("RGBA", (4, 4), (10, 20, 30, 0)).save(tmp_path / "a.png")
-    palette = Image.new("P", (4, 4), 0)
-    palette.putpalette([0, 0, 0] * 256)
-    palette.save(tmp_path / "p.png", transparency=0)
-    for name in ("a.png", "p.png"):
-        assert np.asarray(open_rgb(tmp_path / name)).min() == 255, name
+def test_labels_can_be_given_beside_paths(photos: Path) -> None:
+    paths = sorted(photos.rglob("*.png"))[:4]
+    assert labels_of(read([str(p) for p in paths], ["a", "a", "b", "b"], labelled=True)) == ["a", "a", "b", "b"]
+    with pytest.raises(InputError, match="4 samples but 3 labels"):
+        read(paths, ["a", "a", "b"])
 
 
-def test_bad_files_are_skipped_counted_and_named(
-    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    good = (photos / "kind0" / "000.png").read_bytes()
-    (tmp_path / "good.png").write_bytes(good)
-    (tmp_path / "empty.jpg").touch()
-    (tmp_path / "text.jpg").write_text("no image")
-    (tmp_path / "text copy.jpg").write_text("no image")
-    (tmp_path / "cut.png").write_bytes(good[: len(good) // 2])
-    os.mkfifo(tmp_path / "pipe.jpg")
-    bomb = Image.new("1", (30000, 30000))
-    bomb.save(tmp_path / "bomb.png")
-    with caplog.at_level(logging.WARNING, "usfda"):
-        found, kept, _ = extract(read(tmp_path), get_backbone("pixels"))
-    assert len(found) == 1
-    assert read(tmp_path).paths[kept[0]].name == "good.png"
-    warning = caplog.text
-    assert "skipped 6 of 7 images" in warning
-    for name in ("empty.jpg (empty file)", "text.jpg", "text copy.jpg", "cut.png", "bomb.png", "pipe.jpg"):
-        assert name in warning
-    assert "pixels" in warning.split("bomb.png")[1]
+def test_evaluate_wants_labels(vector_model: Any) -> None:
+    X, _ = blobs([0], 3)
+    with pytest.raises(InputError, match="labels are needed"):
+        evaluate(vector_model, X)

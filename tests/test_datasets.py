@@ -12,11 +12,21 @@ from conftest import texture
 from PIL import Image
 from scipy.io import savemat
 
-from usfda.data import read
-from usfda.datasets import benchmark_tasks, choose, differences, find, match_names
-from usfda.imagenet import Imagenet
-from usfda.protocols import BENCHMARKS, OFFICE31, OFFICE_HOME, VISDA
-from usfda.runtime import InputError
+from usfda import Samples
+from usfda.data.reading import read
+from usfda.errors import InputError
+from usfda.experiments.datasets import (
+    CommonClasses,
+    ImagenetCaltech,
+    benchmark_tasks,
+    choose,
+    differences,
+    find,
+    match_names,
+)
+from usfda.experiments.imagenet import Imagenet
+from usfda.experiments.protocols import DATA_SETS, OFFICE31, OFFICE_HOME, PROTOCOLS, VISDA, DataSet
+from usfda.experiments.tasks import Task
 
 SYNSETS = {
     "n01440764": "tench, Tinca tinca",
@@ -70,17 +80,32 @@ def others(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def sides(task: Task) -> tuple[Samples, Samples]:
+    assert isinstance(task.source, Samples)
+    assert isinstance(task.target, Samples)
+    return task.source, task.target
+
+
+def label_set(samples: Samples) -> set[str]:
+    assert samples.labels is not None
+    return set(samples.labels.tolist())
+
+
+def sizes_of(task: Task) -> tuple[int, int]:
+    return len(task.source_classes or ()), len(task.target_classes or ())
+
+
 def test_label_sets_of_the_paper() -> None:
     sizes = {}
-    for key, benchmark in BENCHMARKS.items():
-        source, target = map(set, benchmark.label_sets())
+    for key, dataset in DATA_SETS.items():
+        source, target = set(dataset.protocol.source), set(dataset.protocol.target)
         sizes[key] = len(source & target), len(source - target), len(target - source)
-        assert source | target == set(benchmark.classes)
+        assert source | target == set(dataset.classes)
     assert sizes == {"office31": (10, 10, 11), "office-home": (10, 5, 50), "visda": (6, 3, 3), "digits": (5, 2, 3)}
     assert list(OFFICE31[10:]) == sorted(OFFICE31[10:])
     assert list(OFFICE_HOME) == sorted(OFFICE_HOME)
     assert len(OFFICE_HOME) == 65
-    assert BENCHMARKS["office-home"].label_sets()[0][-1] == "Curtains"
+    assert DATA_SETS["office-home"].protocol.source[-1] == "Curtains"
     assert list(VISDA) == sorted(VISDA)
 
 
@@ -90,9 +115,29 @@ def test_office_home_is_found_below_and_its_tasks_are_named(office_home: Path) -
     chosen = choose([found], "Ar-Cl, real world→art")
     assert [pair for _, pair in chosen] == [("Ar", "Cl"), ("Rw", "Ar")]
     task = found.task(("Rw", "Ar"))
-    assert (task.name, len(task.source), len(task.source_classes), len(task.target_classes)) == ("Rw→Ar", 195, 15, 60)
-    with pytest.raises(InputError, match="no task 'Ar-X'; there is Ar-Cl, Ar-Pr"):
+    assert (task.id, task.name) == ("office-home/open-partial/Rw-Ar", "Rw→Ar")
+    assert (len(sides(task)[0]), *sizes_of(task)) == (195, 15, 60)
+    assert [task.name for task in found.tasks()] == ["→".join(pair) for pair in found.pairs]
+    with pytest.raises(InputError, match="no task 'Ar-X'; choose from Ar-Cl, Ar-Pr"):
         choose([found], "Ar-X")
+
+
+def test_two_data_sets_with_the_same_pair_are_two_tasks(tmp_path: Path) -> None:
+    found = []
+    for name, classes in (("one", "abcde"), ("two", "vwxyz")):
+        dataset = DataSet(name, name.title(), {"S": "sketch", "R": "real"}, tuple(classes), 2, 1, (("S", "R"),))
+        folders = {}
+        for short, domain in dataset.domains.items():
+            folders[short] = write(tmp_path / name / domain, list(classes), 1)
+        found.append(CommonClasses(dataset, folders))
+    for wanted in (None, "S-R", "sketch→real"):
+        tasks = [benchmark.task(pair) for benchmark, pair in choose(found, wanted)]
+        assert [task.id for task in tasks] == ["one/open-partial/S-R", "two/open-partial/S-R"]
+        assert [label_set(sides(task)[0]) for task in tasks] == [set("abcde"), set("vwxyz")]
+    ((benchmark, pair),) = choose(found, "two/S-R")
+    assert (benchmark.id, pair) == ("two", ("S", "R"))
+    with pytest.raises(InputError, match="no task 'three/S-R'"):
+        choose(found, "three/S-R")
 
 
 def test_counts_that_are_not_the_published_ones_are_named(office_home: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -106,7 +151,7 @@ def test_counts_that_are_not_the_published_ones_are_named(office_home: Path, cap
 
 def test_published_counts() -> None:
     """The sums are those that the data sets' papers state; a full set has no difference, one image less has."""
-    with (Path(__file__).parents[1] / "src" / "usfda" / "published_counts.csv").open() as file:
+    with (Path(__file__).parents[1] / "src" / "usfda" / "experiments" / "published_counts.csv").open() as file:
         rows = [row for row in csv.DictReader(file) if row["class"] not in ("", "*")]
     totals = {"amazon": 2817, "dslr": 498, "webcam": 795, "train": 152397, "validation": 55388}
     for domain, total in totals.items():
@@ -142,7 +187,7 @@ def test_what_is_missing_is_said(office_home: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"is missing: Caltech-256 .* and ImageNet-1k"):
         find(tmp_path, "imagenet-caltech")
     task = find(tmp_path, "office31").task(("D", "W"))  # one level deeper, as it is distributed
-    assert len(task.source) == 31
+    assert len(sides(task)[0]) == 31
 
 
 def test_protocols_of_compare(tmp_path: Path, office_home: Path) -> None:
@@ -151,20 +196,21 @@ def test_protocols_of_compare(tmp_path: Path, office_home: Path) -> None:
     assert [task.name for task in benchmark_tasks(tmp_path)] == ["A→D", "A→W", "D→A", "D→W", "W→A", "W→D"]
     chosen = benchmark_tasks(tmp_path, "office31-partial", "W-A, amazon→dslr")
     assert [task.name for task in chosen] == ["W→A", "A→D"]
-    assert (len(chosen[0].source_classes), len(chosen[0].target_classes)) == (31, 10)
+    assert chosen[0].id == "office31/partial/W-A"
+    assert sizes_of(chosen[0]) == (31, 10)
     assert [task.name for task in benchmark_tasks(tmp_path, "partial", "W-A")] == ["W→A"]
     assert [task.name for task in benchmark_tasks(office_home, "office-home", "Pr-Cl")] == ["Pr→Cl"]
-    with pytest.raises(InputError, match=r"no task 'A-X'; there is A-D"):
+    with pytest.raises(InputError, match=r"no task 'A-X'; choose from A-D"):
         benchmark_tasks(tmp_path, wanted="A-X")
-    with pytest.raises(InputError, match="no protocol 'office31-half'; there is office31, office-home, visda"):
+    with pytest.raises(InputError, match=f"no protocol 'office31-half'; choose from {', '.join(PROTOCOLS)}"):
         benchmark_tasks(tmp_path, "office31-half")
 
 
 def test_visda(others: Path) -> None:
     found = find(others, "visda")
     task = found.task(("S", "R"))
-    assert (task.name, len(task.source_classes), len(task.target_classes)) == ("S→R", 9, 9)
-    assert set(task.target_classes) - set(task.source_classes) == {"skateboard", "train", "truck"}
+    assert (task.name, *sizes_of(task)) == ("S→R", 9, 9)
+    assert set(task.target_classes or ()) - set(task.source_classes or ()) == {"skateboard", "train", "truck"}
     assert "VisDA train has 48 images, published 152,397" in found.differences
 
 
@@ -175,11 +221,9 @@ def test_imagenet_caltech(others: Path, caplog: pytest.LogCaptureFixture) -> Non
     assert "2 classes are shared" in caplog.text
     shared = {"012.binoculars", "090.teddy-bear"}
     own = {"n01440764", "n02879718", "n02009229", "n03126707"}
-    assert set(there.source.labels) == shared | own
-    assert set(there.target.labels) == set(CALTECH) - {"257.clutter"}
-    assert set(back.source.labels) == set(there.target.labels)
-    assert set(back.target.labels) == shared | own
-    assert all(path.parent.name == "val" for path in back.target.paths)
+    assert [label_set(side) for side in sides(there)] == [shared | own, set(CALTECH) - {"257.clutter"}]
+    assert [label_set(side) for side in sides(back)] == [set(CALTECH) - {"257.clutter"}, shared | own]
+    assert all(path.parent.name == "val" for path in sides(back)[1].paths)
     assert (there.negative_classes, back.negative_classes) == (600, 200)
     assert "Caltech-256 256_ObjectCategories has 20 images, published 29,780" in found.differences
 
@@ -199,7 +243,7 @@ def test_what_only_looks_alike_is_passed_over(tmp_path: Path) -> None:
     write(tmp_path / "birds", ["001.Black_footed_Albatross"], 1)
     (tmp_path / "imagenet" / "train" / "n01440764").mkdir(parents=True)
     task = find(tmp_path, "visda").task(("S", "R"))
-    assert len(task.source) == 24
+    assert len(sides(task)[0]) == 24
     chosen = read(task.source, classes=task.source_classes, labelled=True)
     assert (len(chosen), chosen.empty) == (18, ())
     with pytest.raises(InputError, match="missing: Caltech-256"):
@@ -215,15 +259,20 @@ def test_a_folder_of_many_others_is_searched(tmp_path: Path) -> None:
 
 
 def test_shared_classes_from_a_list(others: Path) -> None:
-    found = find(others, "imagenet-caltech", {"top-hat": "n02879718", "001.ak47": "n01440764"})
-    assert found.shared() == {"n02879718": "213.top-hat", "n01440764": "001.ak47"}
-    assert found.notes[0].startswith(
+    def found(shared: dict[str, str]) -> ImagenetCaltech:
+        benchmark = find(others, "imagenet-caltech", shared)
+        assert isinstance(benchmark, ImagenetCaltech)
+        return benchmark
+
+    benchmark = found({"top-hat": "n02879718", "001.ak47": "n01440764"})
+    assert benchmark.shared() == {"n02879718": "213.top-hat", "n01440764": "001.ak47"}
+    assert benchmark.notes[0].startswith(
         "ImageNet-Caltech: 2 classes are shared, by a list that was given (84 in the paper"
     )
     with pytest.raises(InputError, match="a wnid stands beside two Caltech classes"):
-        find(others, "imagenet-caltech", {"top-hat": "n02879718", "ak47": "n02879718"}).shared()
+        found({"top-hat": "n02879718", "ak47": "n02879718"}).shared()
     with pytest.raises(InputError, match="no such pair of a Caltech class and a wnid of the folder: top-hut"):
-        find(others, "imagenet-caltech", {"top-hut": "n02879718"}).shared()
+        found({"top-hut": "n02879718"}).shared()
 
 
 def test_other_layouts_of_imagenet(tmp_path: Path) -> None:
@@ -232,7 +281,7 @@ def test_other_layouts_of_imagenet(tmp_path: Path) -> None:
     imagenet = Imagenet.at(tmp_path)
     assert imagenet is not None
     with pytest.raises(InputError, match=r"names of ImageNet's classes are missing \(LOC_synset_mapping.txt or syn"):
-        imagenet.words()
+        imagenet.words(list(SYNSETS))
     with pytest.raises(InputError, match="ImageNet's folder val is missing"):
         imagenet.read("val")
     flat = tmp_path / "val"
@@ -247,14 +296,19 @@ def test_other_layouts_of_imagenet(tmp_path: Path) -> None:
     synsets = np.asarray(rows, dtype=[("ILSVRC2012_ID", "O"), ("WNID", "O"), ("words", "O")])
     savemat(kit / "meta.mat", {"synsets": synsets})
     (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("4\n1\n2\n")
-    assert Imagenet(tmp_path).words() == SYNSETS
-    assert Imagenet(tmp_path).read("val").labels.tolist() == ["n04399382", "n01440764", "n02879718"]
+    assert Imagenet(tmp_path).words(list(SYNSETS)) == SYNSETS
+    assert np.asarray(Imagenet(tmp_path).read("val").labels).tolist() == ["n04399382", "n01440764", "n02879718"]
+    (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("4\n1\n77\n")
+    with pytest.raises(InputError, match=r"has a label '77' that .*meta.mat does not explain"):
+        Imagenet(tmp_path).read("val")
     (kit / "ILSVRC2012_validation_ground_truth.txt").write_text("4\n")
     with pytest.raises(InputError, match="has 1 labels for 3 images"):
         Imagenet(tmp_path).read("val")
     (tmp_path / "synset_words.txt").write_text("n01440764 tench\n")
-    assert Imagenet(tmp_path).words() == {"n01440764": "tench"}
+    with pytest.raises(InputError, match=r"synset_words.txt: has no name for class n02879718 of .*train"):
+        Imagenet(tmp_path).words(list(SYNSETS))
+    assert Imagenet(tmp_path).words(["n01440764"]) == {"n01440764": "tench"}
     for path in flat.glob("*.JPEG"):
         path.unlink()
     write(flat / ".", list(SYNSETS)[:2], 2, "JPEG")
-    assert Counter(Imagenet(tmp_path).read("val").labels.tolist()) == {"n01440764": 2, "n02879718": 2}
+    assert Counter(np.asarray(Imagenet(tmp_path).read("val").labels)) == {"n01440764": 2, "n02879718": 2}

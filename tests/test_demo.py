@@ -1,3 +1,7 @@
+"""The demo, as a user runs it."""
+
+from __future__ import annotations
+
 import re
 import subprocess
 import sys
@@ -6,13 +10,12 @@ from pathlib import Path
 import pytest
 
 from usfda import load
-from usfda.runtime import runtime
 
 pytest.importorskip("mlxtend")
 
 
-def test_the_demo_tells_the_whole_story(tmp_path: Path) -> None:
-    call = [sys.executable, "-m", "usfda", "--cache", str(runtime.cache), "demo", "--out", str(tmp_path / "d")]
+def test_the_demo_tells_the_whole_story(tmp_path: Path, cache: Path) -> None:
+    call = [sys.executable, "-m", "usfda", "--cache", str(cache), "demo", "--out", str(tmp_path / "d")]
     shown = subprocess.run(call, capture_output=True, text=True, check=True).stdout
     before, after = (
         [float(x) for x in re.findall(r"\d+\.\d", line)]
@@ -22,9 +25,10 @@ def test_the_demo_tells_the_whole_story(tmp_path: Path) -> None:
     assert after[2] > before[2] + 30, "H-score"
     assert len(list((tmp_path / "d" / "mnist").rglob("*.png"))) == 5000
     assert len(list((tmp_path / "d" / "uci").rglob("*.png"))) == 1797
-    assert load(tmp_path / "d" / "client.usfda").adapted
+    adapted = load(tmp_path / "d" / "client.usfda")
+    assert adapted.adapted
     page = (tmp_path / "d" / "report.html").read_text()
-    clusters = len(load(tmp_path / "d" / "client.usfda").card["deployment"]["check"]["clusters"])
+    clusters = len(adapted.card["deployment"]["check"]["clusters"])
     assert "% unknown" in shown
     assert "% unknown" in page
     assert page.count("<img") == 20 + 20 + 20 + 3 * clusters + 2

@@ -1,11 +1,12 @@
 import numpy as np
 import pytest
+from conftest import blobs
 from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
-from usfda import InputError, evaluate
-from usfda.metrics import calibration_error, one_shot, score
+from usfda import Decision, InputError, Model, evaluate
+from usfda.metrics import calibration_error, one_shot, score, score_decision
 
 CLASSES = ["a", "b", "c"]
 
@@ -53,7 +54,7 @@ def test_h_of_nothing_right_is_zero() -> None:
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcxy"), st.sampled_from(["a", "b", "c", "unknown"])), min_size=1))
-def test_bounds_and_order(pairs) -> None:
+def test_bounds_and_order(pairs: list[tuple[str, str]]) -> None:
     truth, predicted = (np.asarray(column) for column in zip(*pairs, strict=True))
     known = np.linspace(0, 1, len(truth))
     best = np.where(predicted == "unknown", "a", predicted)
@@ -87,9 +88,19 @@ def test_one_shot() -> None:
     assert chance.deviation > 0
 
 
-def test_rename(vector_model) -> None:
-    from conftest import blobs
+def test_one_shot_needs_a_sample_to_recognise() -> None:
+    with pytest.raises(InputError, match="every class has a single sample"):
+        one_shot(np.eye(3), np.asarray(list("abc")))
 
+
+def test_a_decision_is_scored_by_its_labels() -> None:
+    truth = np.asarray(list("abx"))
+    decision = Decision(np.asarray([0, 1, 2]), np.asarray([True, False, False]), np.asarray([0.9, 0.4, 0.1]))
+    r = score_decision(truth, decision, CLASSES)
+    assert (r["shared_accuracy"], r["closed_accuracy"], r["t_unk"]) == (50, 100, 100)
+
+
+def test_rename(vector_model: Model) -> None:
     X, y = blobs([0, 1], 20, seed=2)
     theirs = np.where(y == "c0", "zero", y)
     assert evaluate(vector_model, X, y)["t_unk"] is None

@@ -1,52 +1,93 @@
 import json
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from conftest import blobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usfda import InputError, adapt, load
-from usfda.checks import check, consistency, describe
-from usfda.cli import main
-from usfda.geometry import domain_mean, fit_geometry, rooted
+from usfda import InputError, Model, UsfdaSettings, adapt, load, procure
+from usfda.methods.checks import CheckSettings, check, label_consistency
+from usfda.methods.findings import describe
+from usfda.methods.geometry import domain_mean, fit_geometry
+from usfda.methods.mixture import (
+    NeighbourGraph,
+    components,
+    fit_known_unknown,
+    mutual_neighbours,
+    smooth_over_neighbours,
+)
+from usfda.methods.vendor import Geometry
 from usfda.metrics import one_shot
-from usfda.mixture import MOST, Graph, components, fit_mixture, neighbours, settle, two_groups
+
+USFDA = UsfdaSettings()
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    length: np.ndarray = rows / np.linalg.norm(rows, axis=1, keepdims=True)
+    return length
+
+
+def rooted(X: np.ndarray) -> np.ndarray:
+    root: np.ndarray = np.sign(X) * np.sqrt(np.abs(X))
+    return root
+
+
+def own_geometry(model: Model) -> Geometry:
+    assert model.vendor.geometry is not None
+    return model.vendor.geometry
+
+
+def agree_with_numpy(home: Geometry, X: np.ndarray, y: np.ndarray) -> None:
+    """W whitens the shrunk covariance within the classes, P are the class means, cohesion leaves the sample out."""
+    d, classes = X.shape[1], range(y.max() + 1)
+    x = rooted(X)
+    means = np.stack([x[y == c].mean(0) for c in classes])
+    within = np.cov((x - means[y]).T, bias=True)
+    sigma = 0.2 * within + 0.8 * np.trace(within) / d * np.eye(d)
+    W = home.whitener
+    assert pytest.approx(np.linalg.inv(sigma), rel=1e-3, abs=1e-3) == W.T @ W
+    z = unit((x - means.mean(0)) @ W.T)
+    assert home.mean == pytest.approx(means.mean(0), abs=1e-4)
+    assert home.whiten(X, means.mean(0)) == pytest.approx(z, abs=1e-4)
+    assert home.prototypes == pytest.approx(unit(np.stack([z[y == c].mean(0) for c in classes])), abs=1e-4)
+    sums = np.stack([z[y == c].sum(0) for c in classes])
+    others = (unit(sums[y] - z) * z).sum(1)
+    assert float(home.cohesion) == pytest.approx(np.mean(others), abs=1e-4)
+    assert float(home.floor) == pytest.approx(np.quantile(others, 0.05), abs=1e-3)
 
 
 def test_geometry_against_numpy() -> None:
-    """W whitens the shrunk covariance within the classes, P are the class means, cohesion leaves the sample out."""
     X, names = blobs([0, 1, 2], 7, d=5)
     y = np.unique(names, return_inverse=True)[1]
-    home = fit_geometry(X, y, 3)
-    x = np.sign(X) * np.sqrt(np.abs(X))
-    means = np.stack([x[y == c].mean(0) for c in range(3)])
-    within = np.cov((x - means[y]).T, bias=True)
-    sigma = 0.2 * within + 0.8 * np.trace(within) / 5 * np.eye(5)
-    W = home.whitener.numpy()
-    assert pytest.approx(np.linalg.inv(sigma), rel=1e-3, abs=1e-3) == W.T @ W
-    z = unit((x - means.mean(0)) @ W.T)
-    assert home.z(torch.from_numpy(X), torch.from_numpy(means.mean(0))).numpy() == pytest.approx(z, abs=1e-4)
-    assert home.prototypes.numpy() == pytest.approx(unit(np.stack([z[y == c].mean(0) for c in range(3)])), abs=1e-4)
-    others = [unit(z[(y == y[i]) & (np.arange(21) != i)].mean(0)[None])[0] @ z[i] for i in range(21)]
-    assert float(home.cohesion) == pytest.approx(np.mean(others), abs=1e-4)
+    agree_with_numpy(fit_geometry(X, y, 3), X, y)
 
 
-def test_geometry_takes_its_samples_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    X, names = blobs([0, 1], 40, d=6)
+class Watched:
+    """Vectors of which one can see how many are read at once."""
+
+    def __init__(self, X: np.ndarray):
+        self.X, self.shape, self.most = X, X.shape, 0
+
+    def __len__(self) -> int:
+        return len(self.X)
+
+    def __getitem__(self, index: Any) -> np.ndarray:
+        rows: np.ndarray = self.X[index]
+        self.most = max(self.most, len(rows))
+        return rows
+
+
+def test_geometry_takes_its_samples_in_pieces() -> None:
+    X, names = blobs([0, 1, 2], 4000, d=5)
     y = np.unique(names, return_inverse=True)[1]
-    whole, mean = fit_geometry(X, y, 2), domain_mean(X)
-    monkeypatch.setattr("usfda.geometry.PIECE", 7)
-    for name, tensor in fit_geometry(X, y, 2).state_dict().items():
-        assert torch.allclose(tensor, whole.state_dict()[name], atol=1e-5)
-    assert torch.allclose(domain_mean(X), mean, atol=1e-6)
-    assert torch.allclose(mean, rooted(torch.from_numpy(X)).mean(0), atol=1e-5)
+    watched = Watched(X)
+    agree_with_numpy(fit_geometry(watched, y, 3), X, y)
+    assert domain_mean(watched) == pytest.approx(rooted(X).mean(0), abs=1e-4)
+    assert watched.most <= 4096
 
 
 @pytest.mark.parametrize("samples", [1, 2])
@@ -54,13 +95,13 @@ def test_geometry_of_few_or_constant_samples_is_finite(samples: int) -> None:
     y = np.repeat([0, 1], samples)
     for X in (np.zeros((2 * samples, 4)), np.eye(4)[: 2 * samples]):
         home = fit_geometry(X.astype(np.float32), y, 2)
-        assert all(torch.isfinite(t).all() for t in home.state_dict().values())
+        assert all(np.isfinite(getattr(home, field.name)).all() for field in fields(home))
 
 
 def test_neighbours_are_mutual() -> None:
     rng = np.random.default_rng(0)
     z = unit(rng.normal(size=(60, 4))).astype(np.float32)
-    graph = neighbours(z, 5)
+    graph = mutual_neighbours(z, 5, 10)
     cosine = z @ z.T - 3 * np.eye(60)
     near = np.argsort(-cosine, axis=1)[:, :6]  # 60 / (2·5)
     for i in range(60):
@@ -71,7 +112,7 @@ def test_neighbours_are_mutual() -> None:
     dense = graph.weight.toarray()
     for _ in range(3):
         by_hand = (by_hand + dense @ by_hand) / (1 + dense.sum(1, keepdims=True))
-    assert settle(z, graph) == pytest.approx(unit(by_hand), abs=1e-5)
+    assert smooth_over_neighbours(z, graph, 3) == pytest.approx(unit(by_hand), abs=1e-5)
 
 
 def scores(known: int, unknown: int, classes: int = 8, seed: int = 0) -> np.ndarray:
@@ -84,13 +125,13 @@ def scores(known: int, unknown: int, classes: int = 8, seed: int = 0) -> np.ndar
 
 @pytest.mark.parametrize(("known", "unknown"), [(300, 300), (300, 60), (60, 300)])
 def test_the_two_groups_are_told_apart(known: int, unknown: int) -> None:
-    found = two_groups(scores(known, unknown), 0.6).known
+    found = fit_known_unknown(scores(known, unknown), 0.6, USFDA).known
     assert np.mean(found[:known] > 0.5) > 0.9
     assert np.mean(found[known:] < 0.5) > 0.9
 
 
 def test_a_single_group_is_seen_as_one() -> None:
-    all_known, none_known = two_groups(scores(400, 0), 0.6), two_groups(scores(0, 400), 0.6)
+    all_known, none_known = (fit_known_unknown(scores(n, 400 - n), 0.6, USFDA) for n in (400, 0))
     assert np.mean(all_known.known > 0.5) > 0.9
     assert np.mean(none_known.known > 0.5) < 0.05
     assert none_known.evidence < 0.3 < all_known.evidence
@@ -100,7 +141,7 @@ def test_a_single_group_is_seen_as_one() -> None:
 @given(st.integers(1, 40), st.integers(2, 6), st.floats(0, 1), st.integers(0, 99))
 def test_groups_of_any_scores_are_probabilities_and_monotone(n: int, k: int, cohesion: float, seed: int) -> None:
     made = np.random.default_rng(seed).normal(0, 0.3, (n, k))
-    found = two_groups(made, cohesion).known
+    found = fit_known_unknown(made, cohesion, USFDA).known
     assert np.isfinite(found).all()
     assert ((found >= 0) & (found <= 1)).all()
     best, top = made.argmax(1), made.max(1)
@@ -114,7 +155,7 @@ def test_components_of_clear_groups() -> None:
     eye = np.eye(5)
     v = np.repeat(eye[[0, 1, 3, 4]], 20, 0)
     known = np.repeat([1.0, 1.0, 0.0, 0.0], 20)
-    centres, mass = components(v, v @ eye[:3].T, known, eye[:3], 0)
+    centres, mass = components(v, v @ eye[:3].T, known, eye[:3], USFDA, 0)
     assert mass.tolist() == [20, 20, 0, 20, 20]
     assert centres[:3] == pytest.approx(eye[:3])
     assert sorted(centres[3:].argmax(1).tolist()) == [3, 4]
@@ -129,7 +170,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("gap", TARGETS)
-def test_every_gap_of_shifted_blobs(vector_model, gap: str) -> None:
+def test_every_gap_of_shifted_blobs(vector_model: Model, gap: str) -> None:
     classes, least = TARGETS[gap]
     X, y = blobs(classes, 40, shift=0.5, seed=1)
     adapted = adapt(vector_model, X)
@@ -137,7 +178,7 @@ def test_every_gap_of_shifted_blobs(vector_model, gap: str) -> None:
     assert np.mean(adapted.predict(X) == expected) > least
 
 
-def test_it_is_inductive_and_survives_its_file(vector_model, tmp_path: Path) -> None:
+def test_it_is_inductive_and_survives_its_file(vector_model: Model, tmp_path: Path) -> None:
     """A sample's label does not depend on who comes with it, and new samples of the domain are labelled, too."""
     X, _ = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
     new, y = blobs([0, 1, 2, 7, 8], 10, shift=0.5, seed=2)
@@ -154,120 +195,268 @@ def test_it_is_inductive_and_survives_its_file(vector_model, tmp_path: Path) -> 
     assert one_shot(u, y).mean > 80
 
 
-def test_the_same_seed_gives_the_same_model_and_a_large_target_a_part_of_it(vector_model, monkeypatch) -> None:
+def test_the_same_seed_gives_the_same_model_and_a_large_target_a_part_of_it(vector_model: Model) -> None:
     X, y = blobs([0, 1, 2, 7, 8], 60, shift=0.5, seed=1)
-    one, two = adapt(vector_model, X, seed=3), adapt(vector_model, X, seed=3)
-    assert torch.equal(one.mixture.centres, two.mixture.centres)
-    assert len(X) < MOST
-    monkeypatch.setattr("usfda.deployment.MOST", 100)
-    part = adapt(vector_model, X, seed=3)
-    assert not torch.equal(part.mixture.centres, one.mixture.centres)
-    assert torch.allclose(part.mixture.mean, one.mixture.mean)  # of all samples
+    one, two = (adapt(vector_model, X, seed=3).head.tensors() for _ in range(2))
+    assert np.array_equal(one["centres"], two["centres"])
+    assert len(X) < USFDA.most
+    part = adapt(vector_model, X, seed=3, settings=UsfdaSettings(most=100))
+    assert not np.array_equal(part.head.tensors()["centres"], one["centres"])
+    assert np.allclose(part.head.tensors()["mean"], one["mean"])  # of all samples
     assert np.mean(part.predict(X) == np.where(np.isin(y, part.classes_), y, "unknown")) > 0.85
 
 
-def test_strictness_moves_from_never_to_readily(vector_model, tmp_path: Path) -> None:
+def test_strictness_moves_from_never_to_readily(vector_model: Model, tmp_path: Path) -> None:
     X, _ = blobs([0, 1, 2, 7, 8], 30, shift=1.0, seed=1)
-    for method in ("usfda", "paper"):
-        adapted = adapt(vector_model, X, method=method)
+    calls: tuple[dict[str, Any], ...] = ({"method": "usfda"}, {"method": "paper", "settings": {"steps": 60}})
+    for call in calls:
+        adapted = adapt(vector_model, X, **call)
         shares = [np.mean(adapted.predict(X, s) == "unknown") for s in (0, 0.2, 0.5, 0.8, 1)]
         assert shares == sorted(shares)
         assert shares[0] == 0
         assert shares[-1] > shares[2] > 0
         assert shares[2] == np.mean(adapted.predict(X) == "unknown")
-        lenient = adapt(vector_model, X, method=method, strictness=0.0)
+        lenient = adapt(vector_model, X, strictness=0.0, **call)
         lenient.save(tmp_path / "m.usfda")
         assert "unknown" not in load(tmp_path / "m.usfda").predict(X)
     with pytest.raises(InputError, match="strictness"):
         adapted.predict(X, -0.1)
 
 
-def test_unknown_samples_form_clusters_with_examples(vector_model) -> None:
-    X, y = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
-    adapted = adapt(vector_model, X)
+@pytest.mark.parametrize("strictness", [0.2, 0.5, 0.9])
+@pytest.mark.parametrize("most", [100, 5000])
+def test_what_adapt_reports_is_what_the_model_does(vector_model: Model, strictness: float, most: int) -> None:
+    """Faults: the strictness was ignored by clusters, verdict and examples; cluster sizes were those of a part."""
+    X, _ = blobs([0, 1, 2, 7, 8], 40, shift=1.0, seed=1)
+    adapted = adapt(vector_model, X, strictness=strictness, settings=UsfdaSettings(most=most))
     decided = adapted.decide(X)
+    card = adapted.card["deployment"]
+    assert decided.cluster is not None
     assert ((decided.cluster > 0) == ~decided.known).all()
+    assert card["unknown_share"] == pytest.approx(100 * np.mean(~decided.known), abs=0.01)
+    sizes = card["check"]["clusters"]
+    assert sizes == {str(c): int(np.sum(decided.cluster == c)) for c in np.unique(decided.cluster[~decided.known])}
+    assert sum(sizes.values()) == np.sum(~decided.known)
+    assert set(adapted.examples) <= {int(c) for c in sizes}
     for cluster, names in adapted.examples.items():
         assert all(decided.cluster[int(name)] == cluster for name in names)
+    if most > len(X):
+        assert {c: len(names) for c, names in adapted.examples.items()} == {int(c): min(5, n) for c, n in sizes.items()}
+        before = vector_model.predict(X, strictness)
+        assert card["check"]["changed"] == pytest.approx(100 * np.mean(before != adapted.predict(X)), abs=0.01)
+
+
+def test_strictness_moves_what_adapt_reports(vector_model: Model) -> None:
+    X, _ = blobs([0, 1, 2, 7, 8], 40, shift=1.0, seed=1)
+    shares, sizes, verdicts = [], [], []
+    for strictness in (0.0, 0.5, 1.0):
+        adapted = adapt(vector_model, X, strictness=strictness)
+        card = adapted.card["deployment"]
+        shares.append(card["unknown_share"])
+        sizes.append(sum(card["check"].get("clusters", {}).values()))
+        verdicts.append(card["check"]["consistency"]["adapted"])
+        assert bool(adapted.examples) == (sizes[-1] > 0)
+    assert 0 == shares[0] < shares[1] <= shares[2]
+    assert 0 == sizes[0] < sizes[1] <= sizes[2]
+    assert len(set(verdicts)) > 1
+
+
+def test_unknown_samples_form_clusters_with_examples(vector_model: Model) -> None:
+    X, y = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
+    adapted = adapt(vector_model, X)
+    for names in adapted.examples.values():
         assert len({y[int(name)] for name in names}) == 1
     sizes = adapted.card["deployment"]["check"]["clusters"]
-    assert {c: len(names) for c, names in adapted.examples.items()} == {int(c): min(5, n) for c, n in sizes.items()}
-    assert sizes == {str(c): int(np.sum(decided.cluster == c)) for c in np.unique(decided.cluster[~decided.known])}
     records = list(adapted.predictions(X))
     assert {r.cluster for r in records if r.label == "unknown"} == {int(c) for c in sizes}
     assert {r.cluster for r in records if r.label != "unknown"} == {None}
 
 
 @pytest.fixture
-def ring() -> Graph:
+def ring() -> NeighbourGraph:
     z = unit(np.stack([np.cos(np.arange(40) / 6), np.sin(np.arange(40) / 6)], 1)).astype(np.float32)
-    return neighbours(z, 5)
+    return mutual_neighbours(z, 5, 10)
 
 
-def test_consistency(ring: Graph) -> None:
+def test_consistency(ring: NeighbourGraph) -> None:
     halves = np.repeat(["a", "b"], 20)
     mixed = np.tile(["a", "b"], 20)
-    assert consistency(halves, ring) > 0.6 > 0 > consistency(mixed, ring)
-    assert consistency(np.repeat("a", 40), ring) is None
+    one, other = label_consistency(halves, ring), label_consistency(mixed, ring)
+    assert one is not None
+    assert other is not None
+    assert one > 0.6 > 0 > other
+    assert label_consistency(np.repeat("a", 40), ring) is None
 
 
-def test_the_check_tells_better_from_worse(ring: Graph) -> None:
+def test_the_check_tells_better_from_worse(ring: NeighbourGraph) -> None:
+    limits = CheckSettings()
     halves, mixed = np.repeat(["a", "b"], 20), np.tile(["a", "b"], 20)
     p = np.full((40, 3), [0.5, 0.3, 0.2])
     for before, after, verdict in ((mixed, halves, "better"), (halves, mixed, "worse")):
-        found = check(ring, before, after, p, ["a", "b"], 0.9)
+        found = check(ring, before, after, p, ["a", "b"], 0.9, limits)
         assert found["verdict"] == verdict
         assert found["unknown_estimate"] == pytest.approx(20)
         assert found["changed"] == 50
         assert any(verdict in line for line in describe({"check": found}))
-    assert check(ring, halves, np.repeat("unknown", 40), p, ["a", "b"], 0.2)["verdict"] == "unclear"
-    weak, strong = (check(ring, mixed, halves, p, ["a", "b"], e) for e in (0.2, 1.0))
+    assert check(ring, halves, np.repeat("unknown", 40), p, ["a", "b"], 0.2, limits)["verdict"] == "unclear"
+    weak, strong = (check(ring, mixed, halves, p, ["a", "b"], e, limits) for e in (0.2, 1.0))
     assert weak["weak"]
     assert not strong["weak"]
     assert weak["unknown_interval"] == [0, 100]
     assert strong["unknown_interval"][1] < 50
-    assert check(ring, mixed, halves, np.tile([[0.8, 0.001, 0.2]], (40, 1)), ["a", "b"], 1.0)["absent"] == ["b"]
+    absent = np.tile([[0.8, 0.001, 0.2]], (40, 1))
+    assert check(ring, mixed, halves, absent, ["a", "b"], 1.0, limits)["absent"] == ["b"]
 
 
-def test_a_harmful_adaptation_is_not_kept(vector_model, monkeypatch, tmp_path: Path) -> None:
+def test_the_limits_of_the_check_are_settings(ring: NeighbourGraph) -> None:
+    halves, mixed = np.repeat(["a", "b"], 20), np.tile(["a", "b"], 20)
+    p = np.full((40, 3), [0.5, 0.3, 0.2])
+    tolerant = CheckSettings(worse=2.0, better=2.0, weak=0.95, absent=0.9)
+    found = check(ring, halves, mixed, p, ["a", "b"], 0.9, tolerant)
+    assert (found["verdict"], found["weak"], found["absent"]) == ("unclear", True, ["b"])
+    assert check(ring, mixed, halves, p, ["a", "b"], 0.9, tolerant)["verdict"] == "unclear"
+
+
+def test_a_harmful_adaptation_is_not_kept(vector_model: Model, tmp_path: Path) -> None:
     """Where the check says worse, the model decides as the source model does, and says so."""
-    X, _ = blobs([0, 1, 2, 7], 30, seed=1)
-    monkeypatch.setattr("usfda.deployment.fit_mixture", lambda *args: _shuffled(*args))
-    adapted = adapt(vector_model, X)
+    X, _ = blobs([0, 1, 2, 7], 30, shift=0.5, seed=1)
+    assert adapt(vector_model, X).head.name == "usfda"
+    adapted = adapt(vector_model, X, limits=CheckSettings(better=2.0, worse=-2.0))  # nothing is good enough
     assert adapted.card["deployment"]["check"]["verdict"] == "worse"
     assert adapted.adapted
+    assert adapted.head.name == "source"
+    assert adapted.examples == {}
     assert (adapted.predict(X) == vector_model.predict(X)).all()
     assert "source model's decision was kept" in " ".join(describe(adapted.card["deployment"]))
     adapted.save(tmp_path / "m.usfda")
     assert load(tmp_path / "m.usfda").adapted
 
 
-def _shuffled(*args):  # type: ignore[no-untyped-def]
-    """A mixture whose centres mean nothing."""
-    mixture, groups, graph = fit_mixture(*args)
-    noise = torch.Generator().manual_seed(0)
-    mixture.centres = torch.nn.functional.normalize(torch.randn(40, 32, generator=noise))
-    mixture.bias = torch.zeros(40)
-    return mixture, groups, graph
-
-
 @pytest.mark.parametrize("n", [1, 2, 3, 12])
-def test_tiny_targets(vector_model, n: int) -> None:
+def test_tiny_targets(vector_model: Model, n: int) -> None:
     X, _ = blobs([0, 8], 40, seed=1)
     p = adapt(vector_model, X[:n]).predict_proba(X)
     assert np.isfinite(p).all()
     assert p.sum(1) == pytest.approx(np.ones(len(X)), abs=1e-4)
 
 
-def test_predict_writes_clusters_and_takes_strictness(vector_model, tmp_path: Path, capsys) -> None:
-    X, _ = blobs([0, 1, 2, 7, 8], 20, shift=0.5, seed=1)
-    np.savez(tmp_path / "f.npz", X=X)
-    adapt(vector_model, X).save(tmp_path / "m.usfda")
-    call = ["predict", str(tmp_path / "m.usfda"), str(tmp_path / "f.npz"), "--quiet"]
-    assert main([*call, "--format", "csv"]) == 0
-    header, *rows = capsys.readouterr().out.splitlines()
-    assert header.split(",")[:4] == ["path", "label", "cluster", "score"]
-    assert all((row.split(",")[1] == "unknown") == bool(row.split(",")[2]) for row in rows)
-    assert main([*call, "--strictness", "0"]) == 0
-    assert "unknown" not in capsys.readouterr().out
-    assert main([*call, "--strictness", "2"]) == 2
+def test_a_single_sample_changes_nothing(vector_model: Model, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Fault: the mean that was saved for a target of one image was its vector."""
+    X, _ = blobs([0, 1, 7], 1, seed=1)
+    for row in X:
+        adapted = adapt(vector_model, row[None])
+        assert adapted.adapted
+        assert adapted.head.name == "source"
+        assert "one target sample says nothing about its domain" in caplog.text
+        assert np.array_equal(adapted.predict_proba(X), vector_model.predict_proba(X))
+        adapted.save(tmp_path / "m.usfda")
+        again = load(tmp_path / "m.usfda")
+        assert again.vendor.tensors().keys() == vector_model.vendor.tensors().keys()
+        assert again.head.tensors() == {}
+        assert again.card["deployment"]["samples"] == 1
+
+
+def nearest_single_sample(adapted: Model, X: np.ndarray) -> float:
+    """The largest cosine between a row that the client saved and the vector of a single sample, in any form of it.
+
+    Rows that are the vendor's own prototypes say nothing of the target.
+    """
+    saved, home = adapted.head.tensors(), own_geometry(adapted)
+    own = ~(saved["centres"][:, None] == home.prototypes[None]).all(2).any(1)
+    forms = np.concatenate([home.whiten(X, mean) for mean in (saved["mean"], home.mean)])
+    means = max(float(np.abs(unit(saved["mean"][None]) @ unit(rows).T).max()) for rows in (X, rooted(X)))
+    return max(means, float((unit(saved["centres"][own]) @ forms.T).max(initial=-1)))
+
+
+def lone_samples(seed: int) -> np.ndarray:
+    """Classes and clusters of one sample each, some beside proper ones."""
+    rng = np.random.default_rng(seed)
+    many, _ = blobs(rng.permutation(10)[: rng.integers(0, 4)].tolist() or [0], int(rng.integers(2, 30)), seed=seed)
+    lone, _ = blobs(rng.permutation(10)[: rng.integers(1, 6)].tolist(), 1, seed=seed + 1)
+    odd = rng.normal(0, 4, (rng.integers(0, 4), 32)).astype(np.float32)
+    return np.concatenate([many, lone, odd])
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_no_vector_of_a_single_sample_is_saved(vector_model: Model, seed: int) -> None:
+    """Fault: a cluster, or a class, of one sample was saved as the vector of that sample."""
+    X = lone_samples(seed)
+    adapted = adapt(vector_model, X)
+    if adapted.head.name == "usfda":
+        # Two blobs' own samples have a cosine of at most 0.95 with their mean; a saved vector would have 1.
+        assert nearest_single_sample(adapted, X) < 0.999
+
+
+@pytest.mark.parametrize("classes", [[0, 1, 2, 3, 4], [5, 6, 7, 8, 9], list(range(10))])
+def test_no_vector_of_a_single_sample_is_saved_where_all_stand_alone(vector_model: Model, classes: list[int]) -> None:
+    X, _ = blobs(classes, 1, seed=4)
+    adapted = adapt(vector_model, X)
+    if adapted.head.name == "usfda":
+        assert nearest_single_sample(adapted, X) < 0.999
+
+
+def test_every_centre_has_two_samples_behind_it() -> None:
+    """Also where a sample lies nearer to the direction of another cluster than to that of its own."""
+    a, b = np.eye(6)[0], np.eye(6)[1]
+    c = (
+        0.72 * a + np.sqrt(1 - 0.72**2) * np.eye(6)[2]
+    )  # of a tight cluster; a is nearer to it by angle, not by distance
+    v = np.stack([a, b, c, c, c])
+    prototypes = np.eye(6)[4:]
+    centres, mass = components(v, v @ prototypes.T, np.zeros(5), prototypes, USFDA, 0)
+    assert (centres[2:] @ np.stack([a, b]).T < 0.999).all()
+    assert mass[2:].min() >= 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(st.integers(2, 20), st.integers(2, 5), st.integers(0, 10**6))
+def test_clusters_of_any_samples_have_two_images_behind_them(n: int, classes: int, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    v, prototypes = (unit(rng.normal(size=(rows, 6))) for rows in (n, classes))
+    images = rng.integers(0, n, n)  # some are copies of one
+    v = v[images]
+    known = rng.random(n) * 0.49
+    centres, _ = components(v, v @ prototypes.T, known, prototypes, USFDA, 0, images)
+    own = ~(centres[:, None] == prototypes[None]).all(2).any(1)
+    assert (centres[own] @ v.T < 1 - 1e-6).all()
+
+
+def test_copies_of_one_image_are_one(vector_model: Model, caplog: pytest.LogCaptureFixture) -> None:
+    X, _ = blobs([0, 1, 2, 7], 12, seed=1)
+    lone = blobs([8], 1, seed=3)[0]
+    assert adapt(vector_model, np.repeat(lone, 4, 0)).head.name == "source"
+    assert "one target sample says nothing about its domain" in caplog.text
+    target = np.concatenate([X, np.repeat(lone, 5, 0)])
+    adapted = adapt(vector_model, target)
+    assert adapted.head.name == "usfda"
+    assert nearest_single_sample(adapted, target) < 0.999
+
+
+def test_a_class_of_one_sample_keeps_the_vendors_prototype() -> None:
+    eye = np.eye(5)
+    near = unit(eye[:2] + 0.2 * eye[2])
+    v = np.concatenate([near[[0, 0, 0]], near[[1]]])
+    centres, mass = components(v, v @ eye[:2].T, np.ones(4), eye[:2], USFDA, 0)
+    assert centres[0] == pytest.approx(near[0])
+    assert centres[1] == pytest.approx(eye[1])
+    assert mass.tolist() == [3, 1]
+
+
+def test_the_vendors_own_statistics_have_two_samples_behind_them() -> None:
+    X, y = blobs([0, 1], 2)
+    model = procure(X, y, method="usfda")
+    home = own_geometry(model)
+    assert ((home.prototypes @ home.whiten(X, home.mean).T) < 0.999).all()
+    with pytest.raises(InputError, match="fewer than two usable images in class c1"):
+        procure(X[:3], y[:3], method="usfda")
+
+
+def test_a_source_class_of_copies_is_refused(photos: Path, tmp_path: Path) -> None:
+    image = (photos / "kind0" / "000.png").read_bytes()
+    (tmp_path / "copies").mkdir()
+    for name in ("one.png", "two.png"):
+        (tmp_path / "copies" / name).write_bytes(image)
+    for kind in ("kind1", "kind2"):
+        (tmp_path / kind).symlink_to(photos / kind)
+    with pytest.raises(InputError, match="fewer than two usable images in class copies"):
+        procure(tmp_path, method="usfda", backbone="pixels")

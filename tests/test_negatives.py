@@ -5,10 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usfda.backbones import get_backbone
-from usfda.data import read
-from usfda.features import extract, store_info
-from usfda.negatives import compose, composite_features, masks, negative_classes, plan, spline
+from usfda import Config, Features
+from usfda.backbones.zoo import get_backbone
+from usfda.data.reading import read
+from usfda.data.samples import Samples
+from usfda.features.extract import Extractor
+from usfda.features.store import store_info
+from usfda.methods.negatives import compose, masks, negative_classes, plan, spline
+from usfda.stages import composite_features
 
 uniform = st.lists(st.floats(0, 0.9990234375, width=32), min_size=5, max_size=5)
 
@@ -79,19 +83,27 @@ def test_more_composites_keep_those_that_there_were() -> None:
     assert drawn(60) < drawn(120)
 
 
-def test_composites_are_stored_and_shared_by_label_sets(photos: Path) -> None:
-    m = get_backbone("pixels")
+def labelled(photos: Path, extractor: Extractor, classes: list[str] | None = None) -> tuple[Features, np.ndarray]:
+    samples = read(photos, labelled=True, classes=classes)
+    assert isinstance(samples, Samples)
+    found = extractor.features(samples)
+    assert found.labels is not None
+    return found, found.labels
+
+
+def test_composites_are_stored_and_shared_by_label_sets(photos: Path, config: Config) -> None:
+    extractor = Extractor.make(get_backbone("pixels"), config)
 
     def features(classes: list[str]) -> np.ndarray:
-        samples = read(photos, labelled=True, classes=classes)
-        found, _, keys = extract(samples, m)
-        made = plan(found.labels, 24 * len(classes) * (len(classes) - 1) // 2)
-        X = composite_features(samples.paths, keys, made, m)
+        found, labels = labelled(photos, extractor, classes)
+        made = plan(labels, 24 * len(classes) * (len(classes) - 1) // 2)
+        X = composite_features(found, made, extractor)
         assert len(X) == len(made)
-        return X[:][made.y == made.classes.index(("kind0", "kind1"))]
+        return X[np.flatnonzero(made.y == made.classes.index(("kind0", "kind1")))]
 
     def stored() -> int:
-        return sum(s["vectors"] for s in store_info()["stores"].values())
+        assert config.cache is not None
+        return sum(s["vectors"] for s in store_info(config.cache)["stores"].values())
 
     three = features(["kind0", "kind1", "kind2"])
     before = stored()
@@ -100,13 +112,30 @@ def test_composites_are_stored_and_shared_by_label_sets(photos: Path) -> None:
     assert np.array_equal(two, three)
 
 
-def test_a_stored_composite_is_the_composed_image(photos: Path) -> None:
+def test_a_stored_composite_is_the_composed_image(photos: Path, config: Config) -> None:
     m = get_backbone("pixels")
-    samples = read(photos, labelled=True)
-    found, _, keys = extract(samples, m)
-    made = plan(found.labels, 60)
-    X = composite_features(samples.paths, keys, made, m)
+    extractor = Extractor.make(m, config)
+    found, labels = labelled(photos, extractor)
+    assert found.paths is not None
+    made = plan(labels, 60)
+    X = composite_features(found, made, extractor)
     for j in (0, 17, len(made) - 1):
-        parts = np.stack([m.prepare(samples.paths[i]) for i in made.images[j]])[None]
+        parts = np.stack([m.prepare(found.paths[i].read_bytes()) for i in made.images[j]])[None]
         expected = m.run(compose(parts, made.splines[[j]]))[0]
-        assert X[j] == pytest.approx(expected, abs=1e-5)
+        assert X[np.asarray([j])][0] == pytest.approx(expected, abs=1e-5)
+
+
+def test_a_composite_is_made_of_the_images_that_its_key_names(photos: Path, tmp_path: Path, config: Config) -> None:
+    """Fault: an image was read twice, to hash it and to decode it; replaced in between, it was stored as the other."""
+    paths = [tmp_path / f"{i}.png" for i in range(4)]
+    for i, path in enumerate(paths):
+        path.write_bytes((photos / f"kind{i // 2}" / f"00{i}.png").read_bytes())
+    extractor = Extractor.make(get_backbone("pixels"), config)
+    found = extractor.features(Samples(paths, np.asarray(["a", "a", "b", "b"])))
+    made = plan(np.asarray(["a", "a", "b", "b"]), 40)
+    expected = composite_features(found, made, Extractor.make(get_backbone("pixels"), Config(cache=None)))
+    paths[0].write_bytes((photos / "kind3" / "000.png").read_bytes())
+    with pytest.raises(RuntimeError, match=r"0\.png.*changed"):
+        composite_features(found, made, extractor)
+    paths[0].write_bytes((photos / "kind0" / "000.png").read_bytes())
+    assert np.array_equal(composite_features(found, made, extractor)[:], expected[:])

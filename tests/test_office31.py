@@ -7,35 +7,29 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from usfda import load
-from usfda.cli import main
-from usfda.data import read
-from usfda.features import extract
-from usfda.negatives import composite_features, plan
-from usfda.procurement import split
-from usfda.protocols import OFFICE31, office31
-from usfda.runtime import runtime
+from usfda import Config, Samples, load
+from usfda.cli.main import main
+from usfda.data.reading import read
+from usfda.experiments.protocols import DATA_SETS, OFFICE31
+from usfda.methods.negatives import plan
+from usfda.methods.procurement import hold_out
+from usfda.stages import composite_features
 
 ROOT = Path(os.environ.get("USFDA_OFFICE31", "office31-is-not-here"))
 pytestmark = pytest.mark.skipif(not (ROOT / "amazon").is_dir(), reason="USFDA_OFFICE31 is not set")
+PROTOCOL = DATA_SETS["office31"].protocol
 
 
 @pytest.fixture(scope="module")
-def store(tmp_path_factory) -> Path:
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("office31")
 
 
-@pytest.fixture(autouse=True)
-def shared_store(own_store, store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runtime, "cache", store / "cache")
-
-
 @pytest.fixture(scope="module")
-def vendor(store: Path) -> Path:
-    source = ",".join(office31()[0])
-    file = store / "vendor.usfda"
-    args = ["procure", ROOT / "amazon", "--classes", source, "-o", file, "--cache", store / "cache", "--quiet"]
-    assert main([*map(str, args), "--set", "composites=1500"]) == 0
+def vendor(place: Path) -> Path:
+    file = place / "vendor.usfda"
+    args = ["procure", ROOT / "amazon", "--classes", ",".join(PROTOCOL.source), "-o", file]
+    assert main([*map(str, args), "--cache", str(place / "cache"), "--quiet", "--set", "composites=1500"]) == 0
     return file
 
 
@@ -43,44 +37,53 @@ def test_class_order_is_the_protocols() -> None:
     folders = {p.name for p in (ROOT / "amazon" / "images").iterdir()}
     assert set(OFFICE31) == folders
     assert list(OFFICE31[10:]) == sorted(OFFICE31[10:])
-    assert [len(names) for names in office31()] == [20, 21]
+    assert (len(PROTOCOL.source), len(PROTOCOL.target)) == (20, 21)
 
 
-def test_order_of_the_ssm_means(vendor: Path) -> None:
+def test_order_of_the_ssm_means(vendor: Path, place: Path) -> None:
     """Eq. 1: negatives ≈ target-private < target-shared < source."""
     model = load(vendor)
-    source, target = office31()
-    labelled = read(ROOT / "amazon", classes=source, labelled=True)
-    found, kept, keys = extract(labelled, model.backbone)
-    train, held_out = split(np.unique(found.labels, return_inverse=True)[1], 0.1)
-    made = plan(found.labels[train], 1500)
-    paths = [labelled.paths[i] for i in kept]
-    negatives = composite_features([paths[i] for i in train], [keys[i] for i in train], made, model.backbone)
-    client = model.vectors(read(ROOT / "dslr", classes=target))
-    shared = np.isin(read(ROOT / "dslr", classes=target).labels, source)
-    ssm = model.decide(client.X).ssm
-    mean = {
-        "negatives": model.decide(negatives[:]).ssm.mean(),
-        "target-private": ssm[~shared].mean(),
-        "target-shared": ssm[shared].mean(),
-        "source": model.decide(found.X[held_out]).ssm.mean(),
+    extractor = model.extractor(Config(cache=place / "cache"))
+    source, target = (
+        extractor.features(samples)
+        for samples in (
+            read(ROOT / "amazon", classes=PROTOCOL.source, labelled=True),
+            read(ROOT / "dslr", classes=PROTOCOL.target),
+        )
+        if isinstance(samples, Samples)
+    )
+    assert source.labels is not None
+    assert target.labels is not None
+    train, held_out = hold_out(source.y, 0.1)
+    made = plan(source.labels[train], 1500)
+    negatives = composite_features(source[train], made, extractor)
+    shared = np.isin(target.labels, PROTOCOL.source)
+    parts = {
+        "negatives": negatives[:],
+        "target-private": target.X[np.flatnonzero(~shared)],
+        "target-shared": target.X[np.flatnonzero(shared)],
+        "source": source.X[held_out],
     }
+    mean = {}
+    for name, X in parts.items():
+        ssm = model.decide(X).ssm
+        assert ssm is not None
+        mean[name] = float(ssm.mean())
     assert max(mean["negatives"], mean["target-private"]) < mean["target-shared"] < mean["source"], mean
 
 
-def test_adaptation_pays(vendor: Path, store: Path) -> None:
-    target = ",".join(office31()[1])
-    client = store / "client.usfda"
-    common = ["--classes", target, "--cache", str(store / "cache"), "--quiet"]
+def test_adaptation_pays(vendor: Path, place: Path) -> None:
+    client = place / "client.usfda"
+    common = ["--classes", ",".join(PROTOCOL.target), "--cache", str(place / "cache"), "--quiet"]
     assert main(["adapt", str(vendor), str(ROOT / "dslr"), "-o", str(client), *common]) == 0
     results = {}
     for model in (vendor, client):
-        file = store / f"{model.stem}.json"
+        file = place / f"{model.stem}.json"
         assert main(["evaluate", str(model), str(ROOT / "dslr"), "--json", str(file), *common]) == 0
         results[model] = json.loads(file.read_text())
     assert results[client]["h_score"] > results[vendor]["h_score"] + 30
     assert results[client]["h_score"] > 85
     low, high = load(client).card["deployment"]["check"]["unknown_interval"]
-    private = 100 * sum(c["samples"] for name, c in results[client]["per_class"].items() if name not in office31()[0])
+    private = 100 * sum(c["samples"] for n, c in results[client]["per_class"].items() if n not in PROTOCOL.source)
     assert low < private / results[client]["samples"] < high
     assert results[client]["samples"] == sum(c["samples"] for c in results[client]["per_class"].values())

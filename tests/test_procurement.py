@@ -1,19 +1,22 @@
 import json
+import re
+from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from conftest import QUICK, blobs
+from conftest import blobs
 from scipy.stats import multivariate_normal
 from torch.nn import functional
 
-from usfda import InputError, ProcurementSettings, procure
-from usfda.data import Samples
-from usfda.negatives import latent_negatives
-from usfda.networks import D, learnable, make_f, make_g
-from usfda.priors import RIDGE, ClassPriors
-from usfda.procurement import Prepared, batches, l_p, split, train_source
+from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure
+from usfda.config import silent
+from usfda.methods.negatives import latent_negatives
+from usfda.methods.networks import D, batches, learnable, make_f, make_g
+from usfda.methods.priors import RIDGE, ClassPriors
+from usfda.methods.procurement import Negatives, TrainingSet, hold_out, l_p, train_source
 
 
 def test_learnable_parameters_are_the_papers() -> None:
@@ -56,13 +59,13 @@ def test_l_p_by_hand_and_finite_far_away() -> None:
     assert torch.isfinite(l_p(torch.full((1, 2), 1e6), torch.tensor([1]), priors))
 
 
-def test_split_holds_out_a_part_of_every_class() -> None:
+def test_a_part_of_every_class_is_held_out() -> None:
     y = np.repeat([0, 1, 2], [2, 7, 100])
-    train, out = split(y, 0.1)
+    train, out = hold_out(y, 0.1)
     assert np.bincount(y[out]).tolist() == [1, 1, 10]
     assert sorted([*train, *out]) == list(range(109))
-    assert len(split(y, 0)[1]) == 0
-    assert np.bincount(y[split(y, 0.99)[0]]).tolist() == [1, 1, 1]
+    assert len(hold_out(y, 0)[1]) == 0
+    assert np.bincount(y[hold_out(y, 0.99)[0]]).tolist() == [1, 1, 1]
 
 
 def test_batches_visit_everything_before_anything_twice() -> None:
@@ -72,16 +75,16 @@ def test_batches_visit_everything_before_anything_twice() -> None:
 
 
 @pytest.mark.parametrize("kind", ["latent", "prior"])
-def test_procurement_on_vectors_learns_the_source(kind: str) -> None:
+def test_procurement_on_vectors_learns_the_source(kind: Negatives) -> None:
     X, y = blobs([0, 1, 2, 3], 30)
-    settings = ProcurementSettings(iterations=240, update_every=40)
+    settings = ProcurementSettings(iterations=80, update_every=16, lr=1e-3)
     model = procure(X, y, negatives=kind, settings=settings)
     card = model.card["procurement"]
     assert card["negatives"]["classes"] == {"latent": 1, "prior": 6}[kind]
     assert card["validation"]["accuracy"] > 90
     assert np.mean(model.predict(X) == y) > 0.95
     counts = {name: len(values) for name, values in card["history"].items()}
-    assert counts == {"L_CE": 70, "L_v": 70, "L_u": 50, "L_p": 50}  # 2 × 20 before the first priors, then 200 / 4
+    assert counts == {"L_CE": 24, "L_v": 24, "L_u": 16, "L_p": 16}  # 2 × 8 before the first priors, then 64 / 4
     for values in card["history"].values():
         assert np.isfinite(values).all()
     assert np.mean(card["history"]["L_CE"][-10:]) < card["history"]["L_CE"][0]
@@ -102,7 +105,7 @@ def test_latent_negatives_lie_outside_where_new_samples_do_not() -> None:
     def beyond(z: torch.Tensor) -> float:
         """Share of z beyond the farthest of the first class's own samples, by plain distance."""
         own = u[y == 0]
-        return ((z - own.mean(0)).norm(dim=1) > (own - own.mean(0)).norm(dim=1).max()).float().mean().item()
+        return float(((z - own.mean(0)).norm(dim=1) > (own - own.mean(0)).norm(dim=1).max()).float().mean())
 
     assert beyond(outside) > 0.9
     assert beyond(new) < 0.4
@@ -118,9 +121,9 @@ def test_prior_negatives_lie_between() -> None:
     assert 2 < between.mean() < 6
 
 
-def ready(X: np.ndarray, y: np.ndarray, X_n: np.ndarray, y_n: np.ndarray) -> Prepared:
+def ready(X: np.ndarray, y: np.ndarray, X_n: np.ndarray, y_n: np.ndarray) -> TrainingSet:
     """Three classes, three negative ones, nothing held out."""
-    return Prepared(Samples(X=X), np.arange(3), y, np.arange(len(y)), np.arange(0), "composite", 3, X_n, y_n)
+    return TrainingSet(X, y, 3, np.arange(len(y)), "composite", 3, X_n, y_n)
 
 
 def test_the_four_losses_take_turns_as_documented() -> None:
@@ -129,7 +132,7 @@ def test_the_four_losses_take_turns_as_documented() -> None:
     y = np.unique(names, return_inverse=True)[1]
     X_n, y_n = (X[:30] + X[30:60]) / 2, np.arange(30) % 3
     settings = ProcurementSettings(iterations=10, update_every=4, batch=20, negative_batch=10, lr=1e-3, alpha=0.3)
-    trained = train_source(ready(X, y, X_n, y_n), settings, 5)
+    trained = train_source(ready(X, y, X_n, y_n), settings, 5, Config())
 
     torch.manual_seed(5)
     f, g, d = make_f(32), make_g(32), D(3, 3)
@@ -172,21 +175,29 @@ def test_the_four_losses_take_turns_as_documented() -> None:
         assert np.mean([(a - b).abs().mean().item() for a, b in pairs]) < 1e-4
 
 
-def test_images_with_composites(photos: Path) -> None:
-    model = procure(photos, backbone="pixels", settings=QUICK)
-    card = model.card["procurement"]
+FEW = ProcurementSettings(iterations=12, update_every=4, composites=200)
+
+
+@pytest.fixture(scope="module")
+def image_model(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
+    config = Config(cache=tmp_path_factory.mktemp("store"))
+    return procure(photos, backbone="pixels", settings=FEW, seed=3, config=config)
+
+
+def test_images_with_composites(image_model: Model) -> None:
+    card = image_model.card["procurement"]
     assert card["classes"] == {f"kind{i}": 12 for i in range(4)}
     assert card["negatives"] == {"kind": "composite", "classes": 6, "samples": 216}
     assert card["learnable_parameters"] == learnable(make_f(256), make_g(256), D(4, 6))
     assert set(card["history"]) == {"L_CE", "L_v", "L_u", "L_p"}
-    assert model.card["backbone"]["name"] == "pixels"
+    assert image_model.card["backbone"]["name"] == "pixels"
 
 
-def test_the_same_seed_gives_the_same_model(photos: Path) -> None:
-    one, two, other = (procure(photos, backbone="pixels", settings=QUICK, seed=s) for s in (3, 3, 4))
-    for name, tensor in one.f_s.state_dict().items():
-        assert torch.equal(tensor, two.f_s.state_dict()[name])
-    assert not torch.equal(one.d.source.weight, other.d.source.weight)
+def test_the_same_seed_gives_the_same_model(photos: Path, image_model: Model) -> None:
+    same, other = (procure(photos, backbone="pixels", settings=FEW, seed=s).vendor.tensors() for s in (3, 4))
+    for name, tensor in image_model.vendor.tensors().items():
+        assert np.array_equal(tensor, same[name])
+    assert not np.array_equal(same["D.source.weight"], other["D.source.weight"])
 
 
 def test_negatives_raise_what_they_should() -> None:
@@ -197,10 +208,10 @@ def test_negatives_raise_what_they_should() -> None:
     y_n = np.repeat([0, 1, 2], 40)
 
     def known(alpha: float) -> float:
-        settings = ProcurementSettings(iterations=200, update_every=50, alpha=alpha)
-        trained = train_source(ready(X, targets, X_n, y_n), settings, 0)
+        settings = ProcurementSettings(iterations=60, update_every=20, lr=1e-3, alpha=alpha)
+        trained = train_source(ready(X, targets, X_n, y_n), settings, 0, Config())
         with torch.no_grad():
-            return trained.d(trained.f(torch.from_numpy(X_n))).softmax(1)[:, :3].sum(1).mean().item()
+            return float(trained.d(trained.f(torch.from_numpy(X_n))).softmax(1)[:, :3].sum(1).mean())
 
     assert known(1.0) < 0.2 < known(0.0)
 
@@ -215,7 +226,7 @@ def test_negatives_raise_what_they_should() -> None:
         ({"lr": float("nan")}, "lr positive"),
     ],
 )
-def test_settings_are_checked(wrong: dict, says: str) -> None:
+def test_settings_are_checked(wrong: dict[str, Any], says: str) -> None:
     with pytest.raises(InputError, match=says):
         ProcurementSettings(**wrong)
 
@@ -237,8 +248,130 @@ def test_wrong_sources(photos: Path) -> None:
         procure(photos, classes=["kind0", "kind1"], backbone="pixels", settings=three)
 
 
-def test_the_card_is_json_and_names_no_place(photos: Path) -> None:
-    model = procure(photos, backbone="pixels", settings=QUICK)
-    text = json.dumps(model.card)
+def test_the_card_is_json_and_names_no_place(image_model: Model, photos: Path) -> None:
+    text = json.dumps(image_model.card)
     assert str(photos) not in text
     assert "000.png" not in text
+
+
+PARTS = {"all": {"F_s", "D", "geometry"}, "usfda": {"geometry"}, "paper": {"F_s", "D"}}
+SECONDS = {
+    "all": ["features", "geometry", "negatives", "networks"],
+    "usfda": ["features", "geometry"],
+    "paper": ["features", "negatives", "networks"],
+}
+HEAD = {"all": "source", "usfda": "prototypes", "paper": "source"}
+
+
+@pytest.fixture(scope="module")
+def models_for() -> dict[str, Model]:
+    """A model for every method, one for each of them alone."""
+    X, y = blobs([0, 1, 2, 3, 4], 30)
+    quick = ProcurementSettings(iterations=60, update_every=20, lr=1e-3)
+    kinds: tuple[Any, ...] = ("all", "usfda", "paper")
+    return {method: procure(X, y, method=method, settings=quick) for method in kinds}
+
+
+@pytest.mark.parametrize("method", PARTS)
+def test_a_file_has_the_parts_that_its_method_needs(models_for: dict[str, Model], method: str) -> None:
+    model = models_for[method]
+    card = model.card["procurement"]
+    assert {name.split(".")[0] for name in model.vendor.tensors()} == PARTS[method]
+    assert card["method"] == method
+    assert list(card["seconds"]) == SECONDS[method]
+    assert ("negatives" in card) == ("history" in card) == (method != "usfda")
+    assert (model.vendor.networks is None, model.vendor.geometry is None) == (method == "usfda", method == "paper")
+
+
+@pytest.mark.parametrize("method", PARTS)
+def test_the_held_out_accuracy_is_that_of_the_head_the_client_starts_from(
+    models_for: dict[str, Model], method: str
+) -> None:
+    model = models_for[method]
+    checked = model.card["procurement"]["validation"]
+    assert checked["head"] == model.head.name == HEAD[method]
+    assert checked["samples"] == 15
+    assert checked["accuracy"] > 85
+    assert 0 <= checked["rejected"] <= 100 - checked["accuracy"]
+
+
+def test_the_held_out_accuracy_by_hand(models_for: dict[str, Model]) -> None:
+    """Of the networks, which never saw the samples; of the prototypes, those that are made without them."""
+    X, y = blobs([0, 1, 2, 3, 4], 30)
+    train, held_out = hold_out(np.unique(y, return_inverse=True)[1], 0.1)
+    for method in ("all", "usfda"):
+        model = models_for[method]
+        if method == "usfda":
+            model = procure(X[train], y[train], method="usfda", settings={"holdout": 0})
+        right = np.mean(model.predict(X[held_out]) == y[held_out])
+        checked = models_for[method].card["procurement"]["validation"]
+        assert checked["accuracy"] == pytest.approx(100 * right, abs=0.01)
+    nothing = procure(X, y, method="usfda", settings={"holdout": 0}).card["procurement"]["validation"]
+    assert nothing == {"head": "prototypes", "samples": 0, "accuracy": None, "rejected": None}
+
+
+def test_a_file_for_one_method_is_smaller(models_for: dict[str, Model], tmp_path: Path) -> None:
+    size = {}
+    for method, model in models_for.items():
+        model.save(tmp_path / method)
+        size[method] = (tmp_path / method).stat().st_size
+    assert 100 * size["usfda"] < size["paper"] < size["all"]
+
+
+def test_a_file_for_one_method_adapts_as_one_for_all(models_for: dict[str, Model], tmp_path: Path) -> None:
+    X, _ = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
+    few = PaperSettings(steps=10)
+    for method, settings in (("usfda", None), ("paper", few)):
+        models_for[method].save(tmp_path / "m.usfda")
+        alone = adapt(load(tmp_path / "m.usfda"), X, method=method, settings=settings)  # type: ignore[arg-type]
+        whole = adapt(models_for["all"], X, method=method, settings=settings)  # type: ignore[arg-type]
+        assert alone.head.name == whole.head.name == method
+        assert np.array_equal(alone.predict(X), whole.predict(X))
+        assert alone.predict_proba(X) == pytest.approx(whole.predict_proba(X), abs=1e-6)
+
+
+@pytest.mark.parametrize(("made", "wanted"), [("usfda", "paper"), ("paper", "usfda")])
+def test_a_missing_part_is_named_with_the_command(models_for: dict[str, Model], made: str, wanted: Any) -> None:
+    X, _ = blobs([0, 1], 20)
+    says = (
+        f"procured for method {made} alone and cannot be adapted with method {wanted}; "
+        f"procure it again with --for all, or adapt it with --method {made}"
+    )
+    with pytest.raises(InputError, match=re.escape(says)):
+        adapt(models_for[made], X, method=wanted)
+
+
+def test_what_a_file_is_for_is_checked_first(photos: Path) -> None:
+    X, y = blobs([0, 1], 5)
+    with pytest.raises(InputError, match="no method 'both'; choose from all, usfda, paper"):
+        procure(X, y, method="both")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no negatives 'none'; choose from composite, latent, prior"):
+        procure(X, y, negatives="none")  # type: ignore[arg-type]
+    # For usfda there are no negatives, so that nothing has to be composed, and a wide choice of classes costs nothing.
+    assert procure(photos, method="usfda", backbone="pixels").vendor.networks is None
+
+
+def test_settings_are_an_object_or_a_dict_of_its_fields() -> None:
+    X, y = blobs([0, 1], 5)
+    model = procure(X, y, method="usfda", settings={"holdout": 0.5})
+    assert model.card["procurement"]["settings"]["holdout"] == 0.5
+    assert list(model.card["procurement"]["settings"]) == [field.name for field in fields(ProcurementSettings)]
+    with pytest.raises(InputError, match="no setting 'epochs'; choose from iterations"):
+        procure(X, y, settings={"epochs": 3})
+    with pytest.raises(InputError, match="must be a ProcurementSettings or a dict of its fields, not PaperSettings"):
+        procure(X, y, settings=PaperSettings())  # type: ignore[arg-type]
+
+
+def test_progress_names_the_parts_and_their_purpose(photos: Path, cache: Path) -> None:
+    texts: list[str] = []
+
+    def watch(total: int, text: str, unit: str) -> Any:
+        texts.append(text)
+        return silent(total, text, unit)
+
+    procure(photos, backbone="pixels", settings=FEW, config=Config(cache=cache, progress=watch))
+    assert texts == [
+        "source features (for every method)",
+        "negatives (for method paper)",
+        "networks (for method paper, the source model and the SSM)",
+    ]

@@ -1,43 +1,53 @@
 """Universal source-free domain adaptation: procure a model where the labels are, adapt it where the images are."""
 
-import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .deployment import DeploymentSettings, adapt
+    from .config import Config
+    from .data.samples import Features, Samples
+    from .errors import InputError
+    from .methods.decision import Decision
+    from .methods.mixture import UsfdaSettings
+    from .methods.paper import PaperSettings
+    from .methods.procurement import ProcurementSettings
     from .metrics import evaluate
     from .model import Model, Prediction, load
-    from .procurement import ProcurementSettings, procure
-    from .runtime import InputError
+    from .stages import adapt, procure
 
-# Before torch is loaded: its threads then sleep while they wait for each other. Spinning makes a step of these small
-# networks many times slower as soon as another process wants a core (measured: 630 against 80 ms).
-os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
+_HOME = {
+    "Config": "config",
+    "Decision": "methods.decision",
+    "Features": "data.samples",
+    "InputError": "errors",
+    "Model": "model",
+    "PaperSettings": "methods.paper",
+    "Prediction": "model",
+    "ProcurementSettings": "methods.procurement",
+    "Samples": "data.samples",
+    "UsfdaSettings": "methods.mixture",
+    "adapt": "stages",
+    "evaluate": "metrics",
+    "load": "model",
+    "procure": "stages",
+}
 __all__ = [
-    "DeploymentSettings",
+    "Config",
+    "Decision",
+    "Features",
     "InputError",
     "Model",
+    "PaperSettings",
     "Prediction",
     "ProcurementSettings",
+    "Samples",
+    "UsfdaSettings",
     "adapt",
     "evaluate",
     "load",
     "procure",
 ]
-_HOME = {
-    "DeploymentSettings": "deployment",
-    "adapt": "deployment",
-    "evaluate": "metrics",
-    "Model": "model",
-    "Prediction": "model",
-    "load": "model",
-    "ProcurementSettings": "procurement",
-    "procure": "procurement",
-    "InputError": "runtime",
-}
 
 
 def __getattr__(name: str) -> Any:
@@ -45,3 +55,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOME:
         raise AttributeError(f"module 'usfda' has no attribute {name!r}")
     return getattr(import_module(f".{_HOME[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,9 +11,11 @@ import numpy as np
 from scipy.spatial.distance import cdist
 from sklearn.metrics import confusion_matrix, roc_auc_score
 
-from .data import read
-from .model import UNKNOWN, Model
-from .runtime import InputError
+from .config import Config
+from .data.reading import UNKNOWN, read
+from .errors import InputError
+from .methods.decision import Decision
+from .model import Model
 
 log = logging.getLogger("usfda")
 
@@ -26,23 +28,47 @@ def evaluate(
     y: Any = None,
     *,
     classes: str | Sequence[str] | None = None,
-    rename: dict[str, str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    config: Config | None = None,
 ) -> dict[str, Any]:
-    """All metrics of a model, adapted or not; a class that the model does not have counts as unknown.
+    """All metrics of a model, adapted or not, on labelled samples.
 
-    ``rename`` maps class names of the samples to those of the model, where the two sides name a class differently.
+    Parameters
+    ----------
+    model : Model
+        The model.
+    labelled : path, sequence of paths, array, Samples or Features
+        As for ``procure``. A class that the model does not have counts as unknown.
+    y : sequence, optional
+        The labels.
+    classes : str or sequence of str, optional
+        Only samples of these classes.
+    rename : mapping, optional
+        Class names of the samples to those of the model, where the two sides name a class differently.
+    config : Config, optional
+        How to run.
+
+    Returns
+    -------
+    dict
+        In percent, None where undefined; docs/method.md explains each.
     """
-    samples = model.vectors(read(labelled, y, classes=classes, labelled=True), "features")
-    assert samples.labels is not None
+    found = read(labelled, y, classes=classes, labelled=True)
+    features = model.features(found, config=config, text="features")
+    assert features.labels is not None
     rename = rename or {}
     if wrong := sorted(set(rename.values()) - set(model.classes_)):
         raise InputError(f"rename: the model has no class {', '.join(wrong)}")
-    if idle := sorted(set(rename) - set(samples.labels.tolist())):
+    if idle := sorted(set(rename) - set(features.labels.tolist())):
         log.warning("rename: the samples have no class %s", ", ".join(idle))
-    truth = np.asarray([rename.get(name, name) for name in samples.labels.tolist()])
-    decided = model.decide(samples.X)
-    best = np.asarray(model.classes_)[decided.best]
-    return score(truth, model.labels_of(decided), best, decided.score, model.classes_)
+    truth = np.asarray([rename.get(name, name) for name in features.labels.tolist()])
+    return score_decision(truth, model.decide(features.X), model.classes_)
+
+
+def score_decision(truth: np.ndarray, decision: Decision, classes: Sequence[str]) -> dict[str, Any]:
+    """Metrics of a decision: ``truth`` are the class names, ``classes`` those of the model."""
+    best = np.asarray(classes)[decision.best]
+    return score(truth, np.where(decision.known, best, UNKNOWN), best, decision.score, list(classes))
 
 
 def score(
@@ -99,12 +125,14 @@ def calibration_error(known_score: np.ndarray, known: np.ndarray) -> float:
 
 @dataclass(frozen=True)
 class OneShot:
+    """Accuracy in percent, and its deviation over the draws."""
+
     mean: float
     deviation: float
 
 
 def one_shot(u: np.ndarray, labels: np.ndarray, draws: int = 20, seed: int = 0) -> OneShot:
-    """One labelled sample a class is the centre, the rest go to the nearest; accuracy over several draws."""
+    """One labelled sample per class is the centre, the rest go to the nearest; accuracy over several draws."""
     rng = np.random.default_rng(seed)
     names, y = np.unique(labels, return_inverse=True)
     if len(y) == len(names):

@@ -7,157 +7,201 @@ geometry, which no loss shapes.
 from __future__ import annotations
 
 import math
+from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
-from ..baselines import Source
-from ..baselines.usfda import settings_for, vendor
-from ..deployment import DeploymentSettings
-from ..model import versions
-from ..procurement import ProcurementSettings, prepare
+from ..data.samples import Features
+from ..methods.paper import PaperSettings
+from ..methods.procurement import ProcurementSettings, hold_out
 from .figures import curves, histograms
-from .jobs import Domain, Variant
-from .reproduce import Lab, Result
-from .tables import Figure, figure, spread
+from .reproduce import DataFolder, PaperExperiment, Result
+from .runner import Runner, Settings
+from .runs import circumstances
+from .systems.api import System
+from .systems.usfda import Usfda
+from .tables import Statistic, columns
+from .tasks import Task
 
 METRICS = {"t_avg": "T_avg", "t_unk": "T_unk", "h_score": "H", "auroc": "AUROC"}
-ITERATIONS = (100, 500)
 GROUPS = ("negatives", "target-private", "target-shared", "source-private", "source-shared")  # in the order of eq. 1
-EDGES = np.linspace(1, math.e, 41)
+EDGES = np.linspace(1, math.e, 41)  # of the bins of w
 
 
-def beta(lab: Lab) -> Result:
-    values = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-    variants = {f"{value:g}": {"deployment": {"beta": value}} for value in values}
-    return _sensitivity(lab, "β, the weight of the entropies L_d2", variants, f"{DeploymentSettings().beta:g}")
+@dataclass(frozen=True)
+class Sensitivity(PaperExperiment):
+    """Method `paper` with several values of one setting, all else as by default."""
+
+    axis: ClassVar[str]
+
+    @abstractmethod
+    def variants(self, task: Task, classes: int) -> tuple[dict[str, Settings], str]:
+        """Label to settings, and the label of the default; ``classes`` is the number of source classes."""
+
+    def apart(self, labels: list[str]) -> int | None:
+        """From where on variants are of another kind, so that no line joins them."""
+        return None
+
+    def result(self, runner: Runner, data: DataFolder) -> Result:
+        """Run it."""
+        found, pair = data.one_task(self.name)
+        task = found.task(pair)
+        variants, default = self.variants(task, len(runner.reader.read(task)[0].classes))
+        systems = {label: ("paper", {} if label == default else given) for label, given in variants.items()}
+        records = self.records(runner, [task], systems)
+        values = {label: {m: Statistic.of(r[m] for r in mine) for m in METRICS} for label, mine in records.items()}
+        bold = {label: f"**{label}**" if label == default else label for label in values}
+        body = [[bold[label], *map(str, statistics.values())] for label, statistics in values.items()]
+        lines = {name: [values[label][m] for label in values] for m, name in METRICS.items() if m != "auroc"}
+        text = [
+            f"{found.name} {task.name}, method `paper`, all else as by default (**bold**: the default); percent, mean "
+            f"± deviation over {runner.seeds} seeds, last step.",
+        ]
+        tables = {self.axis: ([self.axis.split(",")[0], *METRICS.values()], body)}
+        rows = [{"value": label, **columns(statistics)} for label, statistics in values.items()]
+        picture = curves(list(values), lines, self.axis, default, self.apart(list(values)))
+        return Result(f"Sensitivity to {self.axis}: {found.name} {task.name}", text, tables, rows, picture)
 
 
-def alpha(lab: Lab) -> Result:
-    values = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
-    variants = {f"{value:g}": {"procurement": {"alpha": value}} for value in values}
-    return _sensitivity(lab, "α, the weight of the negatives in L_CE", variants, f"{ProcurementSettings().alpha:g}")
+@dataclass(frozen=True)
+class Beta(Sensitivity):
+    """β, the weight of L_d2."""
+
+    name: ClassVar[str] = "fig-beta"
+    version: ClassVar[int] = 1
+    axis: ClassVar[str] = "β, the weight of the entropies L_d2"
+    values: tuple[float, ...] = (0.0, 0.01, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+    def variants(self, task: Task, classes: int) -> tuple[dict[str, Settings], str]:
+        """One for each value."""
+        return {f"{v:g}": {"deployment": {"beta": v}} for v in self.values}, f"{PaperSettings().beta:g}"
 
 
-def batch_ratio(lab: Lab) -> Result:
-    default = ProcurementSettings()
-    variants = {
-        f"{default.batch}:{negatives}": {"procurement": {"negative_batch": negatives}}
-        for negatives in (8, 16, 32, 64, 128, 256)
-    }
-    return _sensitivity(
-        lab, "positives : negatives in a batch of L_CE", variants, f"{default.batch}:{default.negative_batch}"
-    )
+@dataclass(frozen=True)
+class Alpha(Sensitivity):
+    """α, the weight of the negatives."""
+
+    name: ClassVar[str] = "fig-alpha"
+    version: ClassVar[int] = 1
+    axis: ClassVar[str] = "α, the weight of the negatives in L_CE"
+    values: tuple[float, ...] = (0.0, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0)
+
+    def variants(self, task: Task, classes: int) -> tuple[dict[str, Settings], str]:
+        """One for each value."""
+        return {f"{v:g}": {"procurement": {"alpha": v}} for v in self.values}, f"{ProcurementSettings().alpha:g}"
 
 
-def negatives(lab: Lab) -> Result:
+@dataclass(frozen=True)
+class BatchRatio(Sensitivity):
+    """The share of negatives in a batch."""
+
+    name: ClassVar[str] = "fig-batch-ratio"
+    version: ClassVar[int] = 1
+    axis: ClassVar[str] = "positives : negatives in a batch of L_CE"
+    values: tuple[int, ...] = (8, 16, 32, 64, 128, 256)
+
+    def variants(self, task: Task, classes: int) -> tuple[dict[str, Settings], str]:
+        """One for each number of negatives."""
+        usual = ProcurementSettings()
+        given: dict[str, Settings] = {f"{usual.batch}:{v}": {"procurement": {"negative_batch": v}} for v in self.values}
+        return given, f"{usual.batch}:{usual.negative_batch}"
+
+
+@dataclass(frozen=True)
+class NegativeClasses(Sensitivity):
     """0* is a single negative class far from the priors; the others are composites of so many pairs of classes."""
-    found, pair = lab.task()
-    task = found.task(pair)
-    source = lab.domains.sides(task)[0].as_source(task.negative_classes)
-    classes, most = len(source.classes), settings_for(source).max_negative_classes
-    pairs = min(math.comb(classes, 2), most)
-    variants: dict[str, Any] = {"0*": {"negatives": "latent"}}
-    for count in (4, 8, 64, 150):
-        if count < pairs:
-            variants[str(count)] = {"procurement": {"max_negative_classes": count}}
-    variants[str(pairs)] = {}
-    apart = len(variants)
-    if math.comb(classes, 3) >= pairs:
-        more = {"images_per_composite": 3, "max_negative_classes": pairs}
-        variants[f"{pairs}, three images"] = {"procurement": more}
-    return _sensitivity(lab, "|C_n|, the number of negative classes", variants, str(pairs), apart)
+
+    name: ClassVar[str] = "fig-negatives"
+    version: ClassVar[int] = 1
+    axis: ClassVar[str] = "|C_n|, the number of negative classes"
+    values: tuple[int, ...] = (4, 8, 64, 150)  # and all pairs
+
+    def variants(self, task: Task, classes: int) -> tuple[dict[str, Settings], str]:
+        """One for each number of pairs, and one with composites of three images."""
+        pairs = min(math.comb(classes, 2), task.negative_classes or ProcurementSettings().max_negative_classes)
+        given: dict[str, Settings] = {"0*": {"negatives": "latent"}}
+        given |= {str(v): {"procurement": {"max_negative_classes": v}} for v in self.values if v < pairs}
+        given[str(pairs)] = {}
+        if math.comb(classes, 3) >= pairs:
+            more = {"images_per_composite": 3, "max_negative_classes": pairs}
+            given[f"{pairs}, three images"] = {"procurement": more}
+        return given, str(pairs)
+
+    def apart(self, labels: list[str]) -> int | None:
+        """Three images are no further number of pairs."""
+        return next((i for i, label in enumerate(labels) if "three" in label), len(labels))
 
 
-def _sensitivity(
-    lab: Lab, axis: str, settings: Mapping[str, Mapping[str, Any]], default: str, apart: int | None = None
-) -> Result:
-    """Method `paper` with each of the settings; one that is the default is run as such. From ``apart`` on they are of
-    another kind."""
-    found, pair = lab.task()
-    variants = {label: Variant("paper", {} if label == default else given) for label, given in settings.items()}
-    records = lab.run([found.task(pair)], list(variants.values()))
-    values = {
-        label: {metric: figure([r[metric] for r in records if variant.made(r)]) for metric in METRICS}
-        for label, variant in variants.items()
-    }
-    rows = [{"value": label, **spread(figures)} for label, figures in values.items()]
-    bold = {label: f"**{label}**" if label == default else label for label in values}
-    body = [[bold[label], *map(str, figures.values())] for label, figures in values.items()]
-    lines = {name: [values[label][metric] for label in values] for metric, name in METRICS.items() if metric != "auroc"}
-    task = "→".join(pair)
-    text = [
-        f"{found.name} {task}, method `paper`, all else as by default (**bold**: the default); percent, mean ± "
-        f"deviation over {lab.seeds} seeds, last step.",
-    ]
-    tables = {axis: ([axis.split(",")[0], *METRICS.values()], body)}
-    picture = curves(list(values), lines, axis, default, apart)
-    return Result(f"Sensitivity to {axis}: {found.name} {task}", text, tables, rows, picture)
-
-
-def ssm(lab: Lab) -> Result:
+@dataclass(frozen=True)
+class SourceSimilarity(PaperExperiment):
     """Histograms of w before adaptation, and the means that eq. 1 orders."""
-    found, pair = lab.task()
-    task = found.task(pair)
-    records = lab.measure(task, measure_ssm, [{"iterations": n} for n in ITERATIONS])
-    groups = [name for name in GROUPS if name in records[0]["means"]]
-    finished = sorted({r["key"]["iterations"] for r in records})
-    means: dict[int, dict[str, Figure]] = {}
-    panels = {}
-    rows = []
-    for n in finished:
-        mine = [r for r in records if r["key"]["iterations"] == n]
-        means[n] = {group: figure([r["means"][group] for r in mine]) for group in groups}
-        counts = {group: np.sum([r["histograms"][group] for r in mine], 0) for group in groups}
-        panels[f"iteration {n}"] = {group: counts[group] for group in ("target-shared", "target-private")}
-        for group in groups:
-            bins = {f"bin{i}": int(count) for i, count in enumerate(counts[group])}
-            value = means[n][group]
-            rows.append({"iterations": n, "group": group, "mean": value.mean, "deviation": value.deviation, **bins})
-    body = [[str(n), *(_two(means[n][group]) for group in groups), _order(means[n])] for n in finished]
-    text = [
-        f"{found.name} {'→'.join(pair)}: w = exp(max ŷ) of the source model, from 1 (no source class) to e, before any "
-        f"adaptation, after {' and '.join(map(str, ITERATIONS))} iterations of procurement; all samples of "
-        f"{lab.seeds} seeds. Source samples are held out from training; negatives are the composites that it was "
-        "trained with.",
-        "Eq. 1 expects: negatives ≈ target-private < target-shared < source-private ≈ source-shared.",
-    ]
-    tables = {"Means of w, ± over the seeds": (["iterations", *groups, "order of eq. 1"], body)}
-    picture = histograms(EDGES, panels, "w = exp(max ŷ)")
-    title = f"Source similarity metric of the target: {found.name} {task.name}"
-    return Result(title, text, tables, rows, picture)
+
+    name: ClassVar[str] = "fig-ssm"
+    version: ClassVar[int] = 1
+    iterations: tuple[int, ...] = (100, 500)  # of procurement: early and late
+
+    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
+        """Mean and histogram of w for each group; labels of the target only tell the groups apart."""
+        assert isinstance(system, Usfda)
+        assert target.labels is not None
+        assert source.labels is not None
+        system.learn(source)
+        _, held_out = hold_out(source.y, system.procurement.holdout)
+        known = np.isin(target.labels, source.classes)
+        both = np.isin(source.labels[held_out], target.labels)
+        negatives = system.training_set(source).X_n
+        assert negatives is not None
+        vectors = {
+            "negatives": negatives[:], "target-private": target.X[~known], "target-shared": target.X[known],
+            "source-private": source.X[held_out[~both]], "source-shared": source.X[held_out[both]],
+        }  # fmt: skip
+        w = {group: np.asarray(system.decide(v).ssm) for group, v in vectors.items() if len(v)}
+        return {
+            "means": {group: float(values.mean()) for group, values in w.items()},
+            "histograms": {group: np.histogram(values, EDGES)[0].tolist() for group, values in w.items()},
+            **circumstances(system),
+        }
+
+    def result(self, runner: Runner, data: DataFolder) -> Result:
+        """Run it."""
+        found, pair = data.one_task(self.name)
+        task = found.task(pair)
+        systems = {str(n): ("paper", {"procurement": {"iterations": n}}) for n in self.iterations}
+        records = {label: mine for label, mine in self.records(runner, [task], systems).items() if mine}
+        groups = [name for name in GROUPS if name in next(iter(records.values()))[0]["means"]]
+        means: dict[str, dict[str, Statistic]] = {}
+        panels, rows = {}, []
+        for n, mine in records.items():
+            means[n] = {group: Statistic.of(r["means"][group] for r in mine) for group in groups}
+            counts = {group: np.sum([r["histograms"][group] for r in mine], 0) for group in groups}
+            panels[f"iteration {n}"] = {group: counts[group] for group in ("target-shared", "target-private")}
+            for group in groups:
+                bins = {f"bin{i}": int(count) for i, count in enumerate(counts[group])}
+                value = means[n][group]
+                rows.append({"iterations": n, "group": group, "mean": value.mean, "deviation": value.deviation, **bins})
+        body = [[n, *(_two_digits(means[n][group]) for group in groups), _order(means[n])] for n in means]
+        text = [
+            f"{found.name} {task.name}: w = exp(max ŷ) of the source model, from 1 (no source class) to e, before any "
+            f"adaptation, after {' and '.join(map(str, self.iterations))} iterations of procurement; all samples of "
+            f"{runner.seeds} seeds. Source samples are held out from training; negatives are the composites that it "
+            "was trained with.",
+            "Eq. 1 expects: negatives ≈ target-private < target-shared < source-private ≈ source-shared.",
+        ]
+        tables = {"Means of w, ± over the seeds": (["iterations", *groups, "order of eq. 1"], body)}
+        picture = histograms(EDGES, panels, "w = exp(max ŷ)")
+        title = f"Source similarity metric of the target: {found.name} {task.name}"
+        return Result(title, text, tables, rows, picture)
 
 
-def _two(value: Figure) -> str:
+def _two_digits(value: Statistic) -> str:
     return f"{value.mean:.2f}" + ("" if value.deviation is None else f" ± {value.deviation:.2f}")
 
 
-def _order(means: Mapping[str, Figure]) -> str:
+def _order(means: Mapping[str, Statistic]) -> str:
     """Whether negatives and private samples are below the shared ones, and these below the source's."""
     low = max(means[group].mean or 0 for group in ("negatives", "target-private") if group in means)
     high = min(means[group].mean or 0 for group in ("source-private", "source-shared") if group in means)
     return "holds" if low < (means["target-shared"].mean or 0) < high else "does not hold"
-
-
-def measure_ssm(source: Source, target: Domain, seed: int, given: Mapping[str, Any]) -> dict[str, Any]:
-    """One run: mean and histogram of w for each group; labels of the target only tell the groups apart."""
-    settings, X = settings_for(source, given), target.X[:]
-    model = vendor(source, None, settings, seed)
-    assert source.samples is not None
-    ready = prepare(source.samples, source.backbone, None, settings)
-    held_out = ready.held_out
-    known = np.isin(target.labels, source.classes)
-    both = np.isin(ready.names[ready.targets[held_out]], target.labels)
-    vectors = {
-        "negatives": ready.X_n[:], "target-private": X[~known], "target-shared": X[known],
-        "source-private": ready.samples.X[held_out[~both]], "source-shared": ready.samples.X[held_out[both]],
-    }  # fmt: skip
-    w = {group: model.decide(v).ssm for group, v in vectors.items() if len(v)}
-    return {
-        "means": {group: float(values.mean()) for group, values in w.items()},
-        "histograms": {group: np.histogram(values, EDGES)[0].tolist() for group, values in w.items()},
-        "settings": {"procurement": model.card["procurement"]["settings"]},
-        "backbone": source.backbone and source.backbone.name,
-        "versions": versions(),
-    }

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-from ..backbones import DEFAULT
-from ..baselines import SYSTEMS, get_system
+from ..backbones.zoo import DEFAULT
+from ..config import Config
 from ..model import versions
-from ..protocols import Task
-from .jobs import Domains, Variant, jobs_for, prepare
-from .runs import Journal, run_all
-from .tables import Row, make_row, write
+from .runner import Runner, Settings
+from .runs import Experiment, Record
+from .systems import SYSTEMS, get_system
+from .tables import Summary, summarise, write_comparison
+from .tasks import Task
+
+
+class Comparison(Experiment):
+    """All metrics of systems with their default settings."""
+
+    name = "compare"
+    version = 1
 
 
 def compare(
@@ -22,30 +29,56 @@ def compare(
     methods: Sequence[str] = tuple(SYSTEMS),
     seeds: int = 3,
     backbone: str = DEFAULT,
-    shown: Callable[[list[Row], dict[str, Any] | None], None] = lambda rows, record: None,
-) -> list[Row]:
-    """Runs every system on every task with seeds 0 … seeds−1, and writes results.json, .csv and .md to ``out``.
+    settings: Mapping[str, Settings] | None = None,
+    config: Config | None = None,
+    shown: Callable[[list[Summary], Record | None], None] = lambda rows, record: None,
+) -> list[Summary]:
+    """Run systems on tasks.
 
-    Runs are kept in ``out``/runs.jsonl as they finish; one that is there is not repeated. ``shown`` is called with the
-    rows so far after each. Target labels go to the metrics alone.
+    Every run is kept in ``runs.jsonl`` when it is finished; one that is there is not repeated. Target labels go to the
+    metrics alone.
+
+    Parameters
+    ----------
+    tasks : sequence of Task
+        What to compare on.
+    out : path
+        Folder for runs.jsonl, results.json, results.csv and results.md.
+    methods : sequence of str
+        Names of systems, or classes of your own as ``file.py:Class``.
+    seeds : int
+        Every system runs on every task with the seeds 0 … seeds−1.
+    backbone : str
+        M, for tasks of images.
+    settings : dict, optional
+        System to those of its settings that are not the default.
+    config : Config, optional
+        How to run.
+    shown : callable, optional
+        Called with the rows so far, when all is prepared and after each run, whose record it is given.
+
+    Returns
+    -------
+    list of Summary
+        The best system first.
     """
-    systems = {method: get_system(method) for method in methods}
-    journal = Journal(Path(out, "runs.jsonl"))
-    names = [task.name for task in tasks]
-    domains = Domains(backbone)
-    jobs = jobs_for(tasks, [Variant(method) for method in methods], seeds, domains)
-    records, left = journal.resume(jobs)
+    kinds = {method: get_system(method) for method in methods}
+    runner = Runner(Path(out), seeds=seeds, backbone=backbone, settings=settings, config=config)
+    identifiers = [task.id for task in tasks]
 
-    def rows() -> list[Row]:
-        made = [make_row(method, system, records, names, seeds) for method, system in systems.items()]
+    def rows(found: Mapping[str, Sequence[Record]]) -> list[Summary]:
+        made = []
+        for method, kind in kinds.items():
+            errors = [record["error"] for record in runner.failed if record["key"]["system"] == method]
+            made.append(summarise(method, kind, found[method], errors, identifiers, seeds))
         return sorted(made, key=lambda row: -row.rank)
 
-    prepare(left)
-    shown(rows(), None)
-    for record in run_all(left, journal):
-        records.append(record)
-        shown(rows(), record)
-    done = rows()
-    about = {"backbone": domains.used, "seeds": seeds, "versions": versions()}
-    write(Path(out), done, records, about, names)
+    def watched(found: Mapping[str, Sequence[Record]], record: Record | None) -> None:
+        shown(rows(found), record)
+
+    found = runner.run(Comparison(), tasks, {method: (method, {}) for method in kinds}, watched)
+    done = rows(found)
+    backbone_of = runner.reader.backbone_of(runner.reader.read(tasks[0])[0])
+    about = {"backbone": backbone_of and backbone_of.name, "seeds": seeds, "versions": versions()}
+    write_comparison(Path(out), done, [*runner.records, *runner.failed], about, tasks)
     return done

@@ -1,29 +1,39 @@
-"""The figures of the experiments."""
+"""The figures of the experiments; matplotlib comes with an extra."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure as Picture
 
-from .tables import Figure
+from ..errors import InputError
+from .tables import Statistic
+
+try:
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Picture
+except ImportError:
+    raise InputError("figures need matplotlib; pip install 'usfda[reproduce]'") from None
+
+__all__ = ["Picture", "curves", "heat_maps", "histograms", "points", "rc_context"]
 
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # told apart by colour-blind readers, too
 
 
 def curves(
-    ticks: Sequence[str], lines: Mapping[str, Sequence[Figure]], axis: str, marked: str, apart: int | None = None
+    ticks: Sequence[str], lines: Mapping[str, Sequence[Statistic]], axis: str, marked: str, apart: int | None = None
 ) -> Picture:
-    """A line with its deviation for each metric; ``marked`` is the tick of the default, from ``apart`` on the points
-    are not joined."""
+    """A line with its deviation for each metric.
+
+    ``marked`` is the tick of the default; from ``apart`` on the points are not joined.
+    """
     picture = Picture(figsize=(6.4, 3.6), layout="constrained")
     axes: Axes = picture.subplots()
     place = np.arange(len(ticks))
     axes.axvline(ticks.index(marked), color="#999999", linestyle=":", label="default")
     for (name, values), colour in zip(lines.items(), COLOURS, strict=False):
-        mean, deviation = arrays(values)
+        mean, deviation = _arrays(values)
         joined = slice(apart)
         axes.plot(place[joined], mean[joined], "o-", color=colour, label=name, markersize=4)
         low, high = mean - deviation, mean + deviation
@@ -39,14 +49,14 @@ def curves(
     return picture
 
 
-def arrays(values: Sequence[Figure]) -> tuple[np.ndarray, np.ndarray]:
+def _arrays(values: Sequence[Statistic]) -> tuple[np.ndarray, np.ndarray]:
     """Means and deviations; NaN, which is not drawn, where there is none."""
     mean = np.asarray([np.nan if v.mean is None else v.mean for v in values])
     return mean, np.asarray([v.deviation or 0.0 for v in values])
 
 
-def beside(
-    names: Sequence[str], panels: Mapping[str, Mapping[str, Sequence[Figure]]], axis: str = "percent"
+def points(
+    names: Sequence[str], panels: Mapping[str, Mapping[str, Sequence[Statistic]]], axis: str = "percent"
 ) -> Picture:
     """A panel for each metric: a line for each name, a point with its deviation for each series."""
     picture = Picture(figsize=(max(7.0, 4.4 * len(panels)), 0.34 * len(names) + 1.4), layout="constrained")
@@ -54,7 +64,7 @@ def beside(
     grid = picture.subplots(1, len(panels), sharey=True, squeeze=False)[0]
     for axes, (title, series) in zip(grid, panels.items(), strict=True):
         for (name, values), colour, mark in zip(series.items(), COLOURS, "os^Dv", strict=False):
-            mean, deviation = arrays(values)
+            mean, deviation = _arrays(values)
             axes.errorbar(mean, place, xerr=deviation, fmt=mark, color=colour, label=name, markersize=5)
         axes.set_title(title, fontsize=10)
         axes.set_xlim(0, 100 if axis == "percent" else None)

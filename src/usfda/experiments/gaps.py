@@ -2,116 +2,138 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from ..datasets import CommonClasses
+from ..errors import InputError
 from ..metrics import one_shot
-from ..protocols import split
-from ..runtime import InputError
-from .figures import beside, heat_maps
-from .jobs import Variant
-from .reproduce import Lab, Result
-from .tables import figure, spread
+from .datasets import CommonClasses
+from .figures import heat_maps, points
+from .protocols import Pair, Protocol, split
+from .reproduce import DataFolder, PaperExperiment, Result
+from .runner import Runner
+from .tables import Statistic, columns
 
-SYSTEMS = ("usfda", "paper", "uan", "source-only")
 METRICS = {"t_avg": "T_avg", "h_score": "H"}
-STEPS = 6  # of the grid, in each direction
-ONE_SHOT = {"paper": "64.72", "uan": "13.43 (UAN*)"}  # as printed, for A→D of Office-31
 ONE_SHOT_METRICS = {"one_shot": "one-shot", "t_unk": "T_unk"}
+PRINTED = {"paper": "64.72", "uan": "13.43 (UAN*)"}  # one-shot accuracy in the paper, for A→D of Office-31
 BACKBONE = "none: vectors of the backbone"
 
 
-def _found(lab: Lab) -> tuple[CommonClasses, tuple[str, str]]:
-    found, pair = lab.task()
-    if not isinstance(found, CommonClasses):
-        raise InputError(f"{lab.name} needs a data set whose domains have the same classes")
-    return found, pair
+@dataclass(frozen=True)
+class GapExperiment(PaperExperiment):
+    """An experiment with label sets of its own."""
+
+    systems: tuple[str, ...] = ("usfda", "paper", "uan", "source-only")
+
+    def _benchmark(self, data: DataFolder) -> tuple[CommonClasses, Pair]:
+        found, pair = data.one_task(self.name)
+        if not isinstance(found, CommonClasses):
+            raise InputError(f"{self.name} needs a data set whose domains have the same classes")
+        return found, pair
 
 
-def grid(lab: Lab) -> Result:
+@dataclass(frozen=True)
+class CategoryGap(GapExperiment):
     """Classes keep their order: the source has the first ones, so that its model depends on their number alone."""
-    found, pair = _found(lab)
-    classes = found.benchmark.classes
-    n = len(classes)
-    ticks = list(range(0, n, max(1, round(n / STEPS))))
-    columns = [t for t in ticks if n - t >= 2]  # a source needs two classes
-    cells = [(s, t) for t in columns for s in ticks if n - s - t >= 1]
-    names = {(s, t): f"{n - s - t}/{s}/{t}" for s, t in cells}
-    tasks = [replace(found.task(pair, split(classes, n - s - t, s)), name=name) for (s, t), name in names.items()]
-    records = lab.run(tasks, [Variant(method) for method in SYSTEMS])
-    values = {
-        (method, cell): {
-            metric: figure([r[metric] for r in records if r["key"]["method"] == method and r["key"]["task"] == name])
-            for metric in ("t_avg", "t_unk", "h_score")
+
+    name: ClassVar[str] = "fig-gap"
+    version: ClassVar[int] = 1
+    steps: int = 6  # of the grid, in each direction: 26 splits of Office-31
+
+    def result(self, runner: Runner, data: DataFolder) -> Result:
+        """Run it."""
+        found, pair = self._benchmark(data)
+        classes = found.dataset.classes
+        n = len(classes)
+        ticks = list(range(0, n, max(1, round(n / self.steps))))
+        across = [t for t in ticks if n - t >= 2]  # a source needs two classes
+        cells = [(s, t) for t in across for s in ticks if n - s - t >= 1]
+        names = {(s, t): f"{n - s - t}/{s}/{t}" for s, t in cells}
+        tasks = {(s, t): found.with_protocol(split(classes, n - s - t, s)).task(pair) for s, t in cells}
+        records = self.records(runner, list(tasks.values()), {name: (name, {}) for name in self.systems})
+        values = {
+            (system, cell): {
+                metric: Statistic.of(r[metric] for r in records[system] if r["key"]["task"] == task.id)
+                for metric in ("t_avg", "t_unk", "h_score")
+            }
+            for system in self.systems
+            for cell, task in tasks.items()
         }
-        for method in SYSTEMS
-        for cell, name in names.items()
-    }
-    rows = []
-    pictures = {name: {m: np.full((len(ticks), len(columns)), np.nan) for m in SYSTEMS} for name in METRICS.values()}
-    for (method, (s, t)), figures in values.items():
-        split_of = {"shared": n - s - t, "source_private": s, "target_private": t}
-        rows.append({"method": method, **split_of, **spread(figures)})
-        for metric, name in METRICS.items():
-            if (mean := figures[metric].mean) is not None:
-                pictures[name][method][ticks.index(s), columns.index(t)] = mean
-    means = [
-        [f"`{method}`", *(str(figure([values[method, cell][metric].mean for cell in cells])) for metric in METRICS)]
-        for method in SYSTEMS
-    ]
-    shown = [
-        [names[cell], *(str(values[method, cell][metric]) for metric in METRICS for method in SYSTEMS)]
-        for cell in cells
-    ]
-    tables = {
-        "Mean ± deviation over the cells": (["system", *METRICS.values()], means),
-        "Every cell: shared/source-private/target-private": (
-            ["split", *(f"{method}, {name}" for name in METRICS.values() for method in SYSTEMS)],
-            shown,
-        ),
-    }
-    text = [
-        f"{found.name} {'→'.join(pair)}: all {n} classes are split into shared, source-private and target-private "
-        f"ones, in steps of {ticks[1]}; {len(cells)} splits, {lab.seeds} seeds. H needs private classes of the target. "
-        "A source of a single class is left out, since it needs two.",
-    ]
-    names_of_axes = ("|C_s \\ C_t|, source-private classes", "|C_t \\ C_s|, target-private classes")
-    title = f"Category gap, T_avg and H for every split of the classes: {found.name} {'→'.join(pair)}"
-    return Result(title, text, tables, rows, heat_maps((ticks, columns), pictures, names_of_axes))
+        rows = []
+        grids = {
+            name: {m: np.full((len(ticks), len(across)), np.nan) for m in self.systems} for name in METRICS.values()
+        }
+        for (system, (s, t)), statistics in values.items():
+            sizes = {"shared": n - s - t, "source_private": s, "target_private": t}
+            rows.append({"method": system, **sizes, **columns(statistics)})
+            for metric, name in METRICS.items():
+                if (mean := statistics[metric].mean) is not None:
+                    grids[name][system][ticks.index(s), across.index(t)] = mean
+        means = [
+            [f"`{system}`", *(str(Statistic.of(values[system, c][metric].mean for c in cells)) for metric in METRICS)]
+            for system in self.systems
+        ]
+        shown = [
+            [names[cell], *(str(values[system, cell][metric]) for metric in METRICS for system in self.systems)]
+            for cell in cells
+        ]
+        tables = {
+            "Mean ± deviation over the cells": (["system", *METRICS.values()], means),
+            "Every cell: shared/source-private/target-private": (
+                ["split", *(f"{system}, {name}" for name in METRICS.values() for system in self.systems)],
+                shown,
+            ),
+        }
+        text = [
+            f"{found.name} {'→'.join(pair)}: all {n} classes are split into shared, source-private and target-private "
+            f"ones, in steps of {ticks[1]}; {len(cells)} splits, {runner.seeds} seeds. H needs private classes of the "
+            "target. A source of a single class is left out, since it needs two.",
+        ]
+        axes = ("|C_s \\ C_t|, source-private classes", "|C_t \\ C_s|, target-private classes")
+        title = f"Category gap, T_avg and H for every split of the classes: {found.name} {'→'.join(pair)}"
+        return Result(title, text, tables, rows, heat_maps((ticks, across), grids, axes))
 
 
-def nothing_shared(lab: Lab) -> Result:
-    """|C_s| = 15 and |C_t| = 16 of Office-31; one labelled sample a class is the centre, the rest go to the nearest."""
-    found, pair = _found(lab)
-    classes = found.benchmark.classes
-    half = len(classes) // 2
-    task = found.task(pair, (list(classes[:half]), list(classes[half:])))
-    records = lab.run([task], [Variant(method) for method in SYSTEMS])
-    values = {
-        method: {
-            metric: figure([r[metric] for r in records if r["key"]["method"] == method]) for metric in ONE_SHOT_METRICS
+@dataclass(frozen=True)
+class OneShotRecognition(GapExperiment):
+    """|C_s| = 15, |C_t| = 16 of Office-31: one labelled sample per class is the centre, the rest go to the nearest."""
+
+    name: ClassVar[str] = "one-shot"
+    version: ClassVar[int] = 1
+
+    def result(self, runner: Runner, data: DataFolder) -> Result:
+        """Run it."""
+        found, pair = self._benchmark(data)
+        classes = found.dataset.classes
+        half = len(classes) // 2
+        task = found.with_protocol(Protocol("nothing-shared", classes[:half], classes[half:])).task(pair)
+        records = self.records(runner, [task], {name: (name, {}) for name in self.systems})
+        values = {
+            system: {metric: Statistic.of(r[metric] for r in mine) for metric in ONE_SHOT_METRICS}
+            for system, mine in records.items()
         }
-        for method in SYSTEMS
-    }
-    printed = ONE_SHOT if (found.name, pair) == ("Office-31", ("A", "D")) else {}
-    target = lab.domains.sides(task)[1]
-    values[BACKBONE] = {"one_shot": figure([one_shot(np.asarray(target.X), target.labels).mean]), "t_unk": figure([])}
-    order = sorted(values, key=lambda method: -(values[method]["one_shot"].mean or 0))
-    body = [[m, *(str(values[m][metric]) for metric in ONE_SHOT_METRICS), printed.get(m, "–")] for m in order]
-    rows = [
-        {"method": method, "paper_one_shot": printed.get(method, "").split(" ")[0], **spread(values[method])}
-        for method in order
-    ]
-    text = [
-        f"{found.name} {'→'.join(pair)}, |C_s| = {half}, |C_t| = {len(classes) - half}, no class in common. One "
-        "labelled target sample a class is a centre in the adapted space, the rest go to the nearest: accuracy in "
-        f"percent, mean of 20 draws, ± over {lab.seeds} seeds. T_unk: share of the target that is called unknown, as "
-        "all of it should be.",
-    ]
-    tables = {"One-shot accuracy": (["system", *ONE_SHOT_METRICS.values(), "paper, ResNet-50: one-shot"], body)}
-    theirs = [figure([float(printed[method].split()[0])] if method in printed else []) for method in order]
-    ours = [values[method]["one_shot"] for method in order]
-    picture = beside(order, {"one-shot accuracy": {lab.shown_backbone: ours, "paper, ResNet-50": theirs}})
-    return Result(f"No shared class, one-shot recognition: {found.name} {task.name}", text, tables, rows, picture)
+        target = runner.reader.read(task)[1]
+        assert target.labels is not None
+        alone = one_shot(np.asarray(target.X), target.labels).mean
+        values[BACKBONE] = {"one_shot": Statistic(alone, None), "t_unk": Statistic(None, None)}
+        printed = PRINTED if (found.id, pair) == ("office31", ("A", "D")) else {}
+        order = sorted(values, key=lambda system: -(values[system]["one_shot"].mean or 0))
+        body = [[m, *(str(values[m][metric]) for metric in ONE_SHOT_METRICS), printed.get(m, "–")] for m in order]
+        rows = [
+            {"method": system, "paper_one_shot": printed.get(system, "").split(" ")[0], **columns(values[system])}
+            for system in order
+        ]
+        text = [
+            f"{found.name} {'→'.join(pair)}, |C_s| = {half}, |C_t| = {len(classes) - half}, no class in common. One "
+            "labelled target sample per class is a centre in the adapted space, the rest go to the nearest: accuracy "
+            f"in percent, mean of 20 draws, ± over {runner.seeds} seeds. T_unk: share of the target that is called "
+            "unknown, as all of it should be.",
+        ]
+        tables = {"One-shot accuracy": (["system", *ONE_SHOT_METRICS.values(), "paper, ResNet-50: one-shot"], body)}
+        theirs = [Statistic.of([float(printed[m].split()[0])] if m in printed else []) for m in order]
+        series = {runner.backbone_name: [values[m]["one_shot"] for m in order], "paper, ResNet-50": theirs}
+        picture = points(order, {"one-shot accuracy": series})
+        return Result(f"No shared class, one-shot recognition: {found.name} {task.name}", text, tables, rows, picture)

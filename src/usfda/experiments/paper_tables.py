@@ -1,27 +1,29 @@
-"""Tables 1 and 2: T_avg and T_unk of USFDA and the baselines on every task, beside the paper's own figures."""
+"""Tables 1 and 2: T_avg and T_unk of USFDA and the rivals on every task, beside the paper's own figures."""
 
 from __future__ import annotations
 
 import csv
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
-from ..datasets import NAMES
-from ..runtime import InputError
-from .figures import beside
-from .jobs import Variant
-from .reproduce import Lab, Result
-from .tables import Figure, figure, mean_of_tasks
+from ..errors import InputError
+from .figures import Picture, points
+from .protocols import NAMES
+from .reproduce import DataFolder, PaperExperiment, Result
+from .runner import Runner
+from .runs import Record
+from .tables import Statistic, mean_over_tasks
+from .tasks import Task
 
 log = logging.getLogger("usfda")
 
 METRICS = {"t_avg": "T_avg", "t_unk": "T_unk"}
-# The rows of the paper that a system of ours stands beside.
+# The systems of the tables, and the rows of the paper that each stands beside.
 SYSTEMS = {
     "source-only": ("ResNet",), "iwan": ("IWAN",), "pada": ("PADA",), "ati": ("ATI",), "osbp": ("OSBP",),
     "uan": ("UAN", "UAN*"), "dann": (), "rtn": (), "usfda-b": (), "paper": ("USFDA",), "usfda": (),
@@ -43,7 +45,7 @@ class Printed:
 @cache
 def printed() -> dict[tuple[str, str, str, str], Printed]:
     """By data set, task (A-D, or Avg), row and metric; what stands only in comments of its source is left out."""
-    text = files("usfda.experiments").joinpath("paper_tables.csv").read_text()
+    text = files(__package__).joinpath("paper_tables.csv").read_text()
     return {
         (row["dataset"], row["task"], row["method"], row["metric"]): Printed(row["mean"], row["std"])
         for row in csv.DictReader(text.splitlines())
@@ -51,78 +53,111 @@ def printed() -> dict[tuple[str, str, str, str], Printed]:
     }
 
 
-def table1(lab: Lab) -> Result:
-    return _table(lab, "Table 1", ["office-home"])
+class PaperTable(PaperExperiment):
+    """T_avg and T_unk of systems on all tasks of some data sets."""
 
+    title: ClassVar[str]
+    datasets: ClassVar[tuple[str, ...]]  # by identifier
 
-def table2(lab: Lab) -> Result:
-    return _table(lab, "Table 2", ["office31", "visda", "imagenet-caltech"])
-
-
-def _table(lab: Lab, title: str, keys: Sequence[str]) -> Result:
-    missing = lab.find(keys)
-    tasks, run = [], {}
-    for found, pair in lab.choose(missing):
-        try:
-            tasks.append(found.task(pair))
-            run[found.name, "-".join(pair)] = tasks[-1].name
-        except InputError as error:  # half of a data set: the others are run, unless it was asked for
-            if lab.wanted is not None:
-                raise
-            missing.append(f"{found.name} {'→'.join(pair)}: {str(error).replace(f'{lab.data}/', '')}")
-            log.warning("not run: %s", missing[-1])
-    if not tasks:
-        raise InputError("; ".join(missing))
-    records = lab.run(tasks, [Variant(method) for method in SYSTEMS])
-    tables: dict[str, tuple[list[str], list[list[str]]]] = {}
-    rows: list[dict[str, Any]] = []
-    for dataset, (metric, name) in product((NAMES[key] for key in keys), METRICS.items()):
-        # As in the paper, with its mean at the end.
-        columns = list(dict.fromkeys(task for d, task, *_ in printed() if d == dataset))
-        body = []
-        for method, paper_rows in SYSTEMS.items():
-            mine = [record for record in records if record["key"]["method"] == method]
-            ours: dict[str, Any] = {}
-            for task in columns:
-                parts = columns[:-1] if task == "Avg" else [task]
-                names = [run[dataset, part] for part in parts if (dataset, part) in run]
-                if len(names) == len(parts):
-                    ours[task] = mean_of_tasks(mine, metric, names, lab.seeds)
-            lines = {(f"`{method}`", lab.shown_backbone): ours}
-            for row in paper_rows:
-                every = {task: printed().get((dataset, task, row, name)) for task in columns}
-                lines[row, PAPER] = {task: value for task, value in every.items() if value}
-            for (system, figures), cells in lines.items():
+    def result(self, runner: Runner, data: DataFolder) -> Result:
+        """Run it."""
+        tasks = self._tasks(data)
+        records = self.records(runner, list(tasks.values()), {name: (name, {}) for name in SYSTEMS})
+        tables: dict[str, tuple[list[str], list[list[str]]]] = {}
+        rows: list[dict[str, Any]] = []
+        for dataset, (metric, name) in product((NAMES[key] for key in self.datasets), METRICS.items()):
+            # As in the paper, with its mean at the end.
+            columns = list(dict.fromkeys(task for d, task, *_ in printed() if d == dataset))
+            body = []
+            for (system, figures), cells in _lines(records, tasks, runner, dataset, metric, columns).items():
                 if cells:
                     body.append([system, figures, *(str(cells.get(task, "–")) for task in columns)])
                 for task, value in cells.items():
                     line = {"dataset": dataset, "metric": name, "system": system.strip("`"), "figures": figures}
                     rows.append({**line, "task": task, "mean": value.mean, "deviation": value.deviation})
-        head = ["mean" if task == "Avg" else task.replace("-", "→") for task in columns]
-        tables[f"{dataset}, {name}"] = (["system", "figures", *head], body)
-    text = [
-        f"T_avg and T_unk in percent, mean ± deviation over {lab.seeds} seeds, last step, no checkpoint is picked. "
-        f"Ours are on frozen features of {lab.shown_backbone}; the paper's are of ResNet-50, its ± over 5 runs. UAN is "
-        "quoted there from its own paper; UAN* is the run of USFDA's authors, with the best figures of the run. "
-        "`paper` is USFDA to the letter, `usfda` the default of this project. The paper prints nothing for DANN, RTN "
-        "and USFDA-b.",
-        *(f"Not run: {line}." for line in missing),
-    ]
-    title += f": {', '.join(dict.fromkeys(dataset for dataset, _ in run))}"
-    return Result(title, text, tables, rows, _figure(lab, records, run))
+            head = ["mean" if task == "Avg" else task.replace("-", "→") for task in columns]
+            tables[f"{dataset}, {name}"] = (["system", "figures", *head], body)
+        text = [
+            f"T_avg and T_unk in percent, mean ± deviation over {runner.seeds} seeds, last step, no checkpoint is "
+            f"picked. Ours are on frozen features of {runner.backbone_name}; the paper's are of ResNet-50, its ± over "
+            "5 runs. UAN is quoted there from its own paper; UAN* is the run of USFDA's authors, with the best figures "
+            "of the run. `paper` is USFDA to the letter, `usfda` the default of this project. The paper prints nothing "
+            "for DANN, RTN and USFDA-b.",
+            *(f"Not run: {line}." for line in data.missing),
+        ]
+        title = f"{self.title}: {', '.join(dict.fromkeys(dataset for dataset, _ in tasks))}"
+        return Result(title, text, tables, rows, _picture(records, tasks, runner))
+
+    def _tasks(self, data: DataFolder) -> dict[tuple[str, str], Task]:
+        """By the names that the paper's tables have for the data set and the task."""
+        data.find(self.datasets)
+        tasks = {}
+        for found, pair in data.chosen():
+            try:
+                tasks[found.name, "-".join(pair)] = found.task(pair)
+            except InputError as error:  # half of a data set: the others are run, unless it was asked for
+                if data.wanted is not None:
+                    raise
+                data.missing.append(f"{found.name} {'→'.join(pair)}: {str(error).replace(f'{data.folder}/', '')}")
+                log.warning("not run: %s", data.missing[-1])
+        if not tasks:
+            raise InputError("; ".join(data.missing))
+        return tasks
 
 
-def _figure(lab: Lab, records: Sequence[dict[str, Any]], run: dict[tuple[str, str], str]) -> Any:
+class Table1(PaperTable):
+    """Table 1: Office-Home."""
+
+    name = "table1"
+    version = 1
+    title = "Table 1"
+    datasets = ("office-home",)
+
+
+class Table2(PaperTable):
+    """Table 2: Office-31, VisDA, ImageNet-Caltech."""
+
+    name = "table2"
+    version = 1
+    title = "Table 2"
+    datasets = ("office31", "visda", "imagenet-caltech")
+
+
+def _lines(
+    records: Mapping[str, Sequence[Record]],
+    tasks: Mapping[tuple[str, str], Task],
+    runner: Runner,
+    dataset: str,
+    metric: str,
+    columns: Sequence[str],
+) -> dict[tuple[str, str], dict[str, Any]]:
+    """A line of the table for each system of ours and for each row of the paper: its figures by column."""
+    lines: dict[tuple[str, str], dict[str, Any]] = {}
+    for system, paper_rows in SYSTEMS.items():
+        ours = {}
+        for column in columns:
+            parts = columns[:-1] if column == "Avg" else [column]
+            ids = [tasks[dataset, part].id for part in parts if (dataset, part) in tasks]
+            if len(ids) == len(parts):
+                ours[column] = mean_over_tasks(records[system], metric, ids, runner.seeds)
+        lines[f"`{system}`", runner.backbone_name] = ours
+        for row in paper_rows:
+            every = {column: printed().get((dataset, column, row, METRICS[metric])) for column in columns}
+            lines[row, PAPER] = {column: value for column, value in every.items() if value}
+    return lines
+
+
+def _picture(records: Mapping[str, Sequence[Record]], tasks: Mapping[tuple[str, str], Task], runner: Runner) -> Picture:
     """Means over the tasks that were run, ours and the paper's over the same ones."""
-    panels: dict[str, dict[str, list[Figure]]] = {}
+    panels: dict[str, dict[str, list[Statistic]]] = {}
+    ids = [task.id for task in tasks.values()]
     for metric, name in METRICS.items():
-        series: dict[str, list[Figure]] = {lab.shown_backbone: [], PAPER: [], "UAN* of the paper": []}
-        for method, rows in SYSTEMS.items():
-            mine = [record for record in records if record["key"]["method"] == method]
-            series[lab.shown_backbone].append(mean_of_tasks(mine, metric, list(run.values()), lab.seeds))
+        series: dict[str, list[Statistic]] = {runner.backbone_name: [], PAPER: [], "UAN* of the paper": []}
+        for system, rows in SYSTEMS.items():
+            series[runner.backbone_name].append(mean_over_tasks(records[system], metric, ids, runner.seeds))
             for place, label in enumerate(list(series)[1:]):
-                found = [printed().get((*task, row, name)) for task in run for row in rows[place : place + 1]]
-                theirs = figure([float(f.mean) for f in found if f] if all(found) else [])
-                series[label].append(Figure(theirs.mean, None))  # its spread is of tasks, not of seeds
-        panels[f"{name}, mean of {len(run)} tasks"] = series
-    return beside(list(SYSTEMS), panels)
+                found = [printed().get((*task, row, name)) for task in tasks for row in rows[place : place + 1]]
+                theirs = Statistic.of([float(f.mean) for f in found if f] if all(found) else [])
+                series[label].append(Statistic(theirs.mean, None))  # its spread is of tasks, not of seeds
+        panels[f"{name}, mean of {len(tasks)} tasks"] = series
+    return points(list(SYSTEMS), panels)

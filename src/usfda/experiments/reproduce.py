@@ -1,33 +1,29 @@
-"""`usfda reproduce`: the paper's tables and figures, one name each.
+"""`usfda reproduce`: the paper's tables and figures, one experiment each.
 
-An experiment asks the lab for runs and makes of their records a result: what the table says, and a figure. Runs are
-kept as they finish; one that is there is not repeated.
+An experiment asks the runner for records and makes a result of them: what its table says, and a figure.
 """
 
 from __future__ import annotations
 
-import csv
 import io
 import logging
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cache, cached_property
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
-from matplotlib.figure import Figure
-
-from ..backbones import DEFAULT
-from ..baselines import core_code
-from ..datasets import NAMES, DataSet, choose, find
-from ..protocols import Task
-from ..runtime import InputError, console, progress, runtime, whole_file
-from .display import describe
-from .jobs import Domains, Variant, jobs_for, key_of, prepare
-from .runs import Job, Journal, run_all
-from .tables import markdown_table
+from ..backbones.zoo import DEFAULT
+from ..config import Config
+from ..errors import InputError
+from ..files import atomic_write
+from .datasets import FoundBenchmark, choose, find
+from .figures import Picture, rc_context
+from .protocols import NAMES, Pair
+from .runner import Runner, Settings, Systems
+from .runs import Experiment, Record
+from .tables import csv_table, markdown_table, write_text
+from .tasks import Task
 
 log = logging.getLogger("usfda")
 
@@ -40,167 +36,139 @@ class Result:
     text: Sequence[str]  # paragraphs: what was done, how to read it
     tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]]  # caption to head and rows, as shown
     rows: Sequence[Mapping[str, Any]]  # the same as data
-    figure: Figure
+    picture: Picture
 
 
-@dataclass(eq=False)
-class Lab:
-    """Where an experiment takes place: the data, the tasks that were asked for, the seeds, the runs so far."""
+class DataFolder:
+    """The data sets in a folder, and which tasks of them are asked for.
 
-    name: str
-    data: Path
-    out: Path
-    wanted: str | None = None
-    seeds: int = 5
-    backbone: str = DEFAULT
-    shared: Mapping[str, str] | None = None  # Caltech class to wnid
-    failed: list[dict[str, Any]] = field(default_factory=list)
-    sets: list[DataSet] = field(default_factory=list)  # that were found
-    versions: list[dict[str, str]] = field(default_factory=list)  # that the runs were made with
+    Parameters
+    ----------
+    folder : Path
+        Has one or several data sets in it.
+    wanted : str, optional
+        Tasks, such as ``A-D,D-W``.
+    shared : dict, optional
+        For ImageNet-Caltech: Caltech class to wnid of each shared class.
+    """
 
-    @property
-    def shown_backbone(self) -> str:
-        """Its name without the place of a file."""
-        return re.sub(r"[^:]*[/\\]", "", self.backbone)
+    def __init__(self, folder: Path, wanted: str | None = None, shared: Mapping[str, str] | None = None):
+        self.folder, self.wanted, self.shared = folder, wanted, shared
+        self.benchmarks: list[FoundBenchmark] = []
+        self.missing: list[str] = []  # what was looked for and is not there, in words
 
-    @cached_property
-    def domains(self) -> Domains:
-        return Domains(self.backbone)
-
-    @cached_property
-    def journal(self) -> Journal:
-        return Journal(self.out / "runs.jsonl")
-
-    def find(self, keys: Sequence[str]) -> list[str]:
-        """Looks for these data sets; what is missing, in words. None of them is an error."""
-        if not self.data.is_dir():
-            raise InputError(f"{self.data}: no such folder")
-        missing = []
-        for key in keys:
+    def find(self, names: Sequence[str]) -> None:
+        """Look for data sets; that none of them is there is an error."""
+        if not self.folder.is_dir():
+            raise InputError(f"{self.folder}: no such folder")
+        for name in names:
             try:
-                self.sets.append(find(self.data, key, self.shared))
+                self.benchmarks.append(find(self.folder, name, self.shared))
             except InputError as error:
-                missing.append(str(error).removeprefix(f"{self.data}: "))
-        if not self.sets:
-            raise InputError(f"{self.data}: {'; '.join(missing)}")
-        return missing
+                self.missing.append(str(error).removeprefix(f"{self.folder}: "))
+        if not self.benchmarks:
+            raise InputError(f"{self.folder}: {'; '.join(self.missing)}")
 
-    def choose(self, missing: Sequence[str]) -> list[tuple[DataSet, tuple[str, str]]]:
-        """The tasks that were asked for."""
+    def chosen(self) -> list[tuple[FoundBenchmark, Pair]]:
+        """The tasks that were asked for, of the data sets that were found."""
         try:
-            return choose(self.sets, self.wanted)
+            return choose(self.benchmarks, self.wanted)
         except InputError as error:
-            raise InputError("; ".join([str(error), *missing])) from None
+            raise InputError("; ".join([str(error), *self.missing])) from None
 
-    @cache  # noqa: B019  one lab a process
-    def task(self) -> tuple[DataSet, tuple[str, str]]:
-        """The one that was asked for, or the first of the first data set that is there: A→D of Office-31."""
-        missing = self.find(list(NAMES))
-        pairs = self.choose(missing)
+    def one_task(self, experiment: str) -> tuple[FoundBenchmark, Pair]:
+        """The task that was asked for, or the first of the first data set that is there: A→D of Office-31."""
+        self.find(list(NAMES))
+        pairs = self.chosen()
         if self.wanted is not None and len(pairs) > 1:
-            raise InputError(f"{self.name} is about one task; --tasks names {len(pairs)}")
+            raise InputError(f"{experiment} is about one task; --tasks names {len(pairs)}")
         found, pair = pairs[0]
-        if found.name != "Office-31":
+        if found.id != "office31":
             log.info("the paper's task is A→D of Office-31; this is %s of %s", "→".join(pair), found.name)
         return found, pair
 
-    def run(self, tasks: Sequence[Task], variants: Sequence[Variant]) -> list[dict[str, Any]]:
-        """Records of all variants on all tasks with all seeds."""
-        jobs = jobs_for(tasks, variants, self.seeds, self.domains)
-        return self.do(jobs, prepare)
 
-    def measure(
-        self,
-        task: Task,
-        function: Callable[..., dict[str, Any]],
-        settings: Sequence[Mapping[str, Any]],
-        in_turn: bool = False,
-    ) -> list[dict[str, Any]]:
-        """Records of ``function(source, target, seed, given)`` for each of the settings and seeds."""
-        source, target = self.domains.sides(task)
-        labelled = source.as_source(task.negative_classes)
-        key = key_of(task, source, target) | {"code": core_code()}
-        jobs = [
-            Job({**key, **given, "seed": seed}, function, (labelled, target, seed, given))
-            for given in settings
-            for seed in range(self.seeds)
-        ]
-        shared = Variant("paper").make()
-        return self.do(jobs, lambda left: shared.prepare(labelled) if left and not in_turn else None, in_turn)
+class PaperExperiment(Experiment, ABC):
+    """A table or a figure of the paper."""
 
-    def do(
-        self, jobs: Sequence[Job], before: Callable[[list[Job]], None] = lambda left: None, in_turn: bool = False
-    ) -> list[dict[str, Any]]:
-        records, left = self.journal.resume(jobs)
-        before(left)
-        with progress(len(left), self.name, "runs") as advance:
-            for record in run_all(left, self.journal, in_turn):
-                (self.failed if "error" in record else records).append(record)
-                advance(1)
-                if not (runtime.progress and console.is_terminal):
-                    log.info("%d of %d: %s", len(records) + len(self.failed), len(jobs), describe(record))
-        if not records:
-            raise RuntimeError(f"all runs failed: {self.failed[-1]['error']}")
-        for record in records:
-            if record["versions"] not in self.versions:
-                self.versions.append(record["versions"])
-        return records
+    @abstractmethod
+    def result(self, runner: Runner, data: DataFolder) -> Result:
+        """Run it."""
+
+    def records(self, runner: Runner, tasks: Sequence[Task], systems: Systems) -> dict[str, list[Record]]:
+        """The records of all runs by label; an error where every run failed."""
+        found = runner.run(self, tasks, systems)
+        if not any(found.values()):
+            raise RuntimeError(f"all runs failed: {runner.failed[-1]['error']}")
+        return found
 
 
-def experiments() -> dict[str, Callable[[Lab], Result]]:
-    from . import ablations, complexity, gaps, paper_tables
+def reproduce(
+    experiment: PaperExperiment,
+    data: Path,
+    out: Path,
+    *,
+    tasks: str | None = None,
+    shared: Mapping[str, str] | None = None,
+    seeds: int = 5,
+    backbone: str = DEFAULT,
+    settings: Mapping[str, Settings] | None = None,
+    config: Config | None = None,
+    log_runs: bool = False,
+) -> tuple[Result, Runner]:
+    """Run an experiment and write its table and figure.
 
-    return {
-        "table1": paper_tables.table1,
-        "table2": paper_tables.table2,
-        "fig-ssm": ablations.ssm,
-        "fig-beta": ablations.beta,
-        "fig-alpha": ablations.alpha,
-        "fig-batch-ratio": ablations.batch_ratio,
-        "fig-negatives": ablations.negatives,
-        "fig-gap": gaps.grid,
-        "one-shot": gaps.nothing_shared,
-        "complexity": complexity.complexity,
-    }
+    Every run is kept in ``runs.jsonl`` when it is finished; one that is there is not repeated.
+
+    Parameters
+    ----------
+    experiment : PaperExperiment
+        As ``get_experiment(name)`` gives it.
+    data : Path
+        Folder of one or several data sets, as they are distributed.
+    out : Path
+        Folder for runs.jsonl and for NAME.md, .csv, .svg and .png.
+    tasks : str, optional
+        Such as ``A-D,D-W``; all by default, for a figure the first.
+    shared : dict, optional
+        For ImageNet-Caltech: Caltech class to wnid of each shared class.
+    seeds, backbone, settings, config, log_runs
+        As for ``Runner``.
+    """
+    runner = Runner(out, backbone=backbone, seeds=seeds, settings=settings, config=config, log_runs=log_runs)
+    folder, name = DataFolder(data, tasks, shared), experiment.name
+    result = experiment.result(runner, folder)
+    result.picture.suptitle(f"{result.title} ({runner.backbone_name})", fontsize=10)
+    with rc_context({"svg.hashsalt": name}):  # neither a date nor random names: the same numbers, the same file
+        for kind in ("svg", "png"):
+            content = io.BytesIO()
+            result.picture.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
+            with atomic_write(out / f"{name}.{kind}") as file:
+                file.write(content.getvalue())
+    write_text(out / f"{name}.csv", csv_table(result.rows, 4))
+    write_text(out / f"{name}.md", page(name, result, runner, folder))
+    return result, runner
 
 
-def reproduce(lab: Lab) -> Result:
-    """Runs the experiment and writes NAME.md, .csv, .svg and .png to the lab's folder, beside runs.jsonl."""
-    every = experiments()
-    if lab.name not in every:
-        raise InputError(f"no experiment {lab.name!r}; there is {', '.join(every)}")
-    result = every[lab.name](lab)
-    result.figure.suptitle(f"{result.title} ({lab.shown_backbone})", fontsize=10)
-    table = io.StringIO()
-    writer = csv.DictWriter(table, list(result.rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows({k: round(v, 4) if isinstance(v, float) else v for k, v in row.items()} for row in result.rows)
-    picture = {kind: io.BytesIO() for kind in ("svg", "png")}
-    with rc_context({"svg.hashsalt": lab.name}):  # neither a date nor random names: the same numbers, the same file
-        result.figure.savefig(picture["svg"], format="svg", metadata={"Date": None})
-        result.figure.savefig(picture["png"], format="png", dpi=150)
-    contents = {"csv": table.getvalue().encode(), "md": page(lab, result).encode()}
-    for kind, content in (contents | {kind: buffer.getvalue() for kind, buffer in picture.items()}).items():
-        with whole_file(lab.out / f"{lab.name}.{kind}") as file:
-            file.write(content)
-    return result
-
-
-def page(lab: Lab, result: Result) -> str:
+def page(name: str, result: Result, runner: Runner, data: DataFolder) -> str:
+    """The result as a page in Markdown."""
     parts = [f"# {result.title}", *result.text]
-    command = f"usfda reproduce {lab.name} --data DIR --seeds {lab.seeds} --backbone {lab.shown_backbone}"
-    command += f" --tasks {lab.wanted}" if lab.wanted else ""
-    command += " --shared FILE" if lab.shared is not None else ""
+    command = f"usfda reproduce {name} --data DIR --seeds {runner.seeds} --backbone {runner.backbone_name}"
+    command += f" --tasks {data.wanted}" if data.wanted else ""
+    command += " --shared FILE" if data.shared is not None else ""
     parts.append(f"```\n{command}\n```")
     for caption, (head, rows) in result.tables.items():
         parts += [f"**{caption}**", markdown_table(head, rows)]
-    parts.append(f"![{result.title}]({lab.name}.svg)")
-    parts += [f"{line}." for found in lab.sets for line in found.notes]
-    if differences := [line for found in lab.sets for line in found.differences]:
+    parts.append(f"![{result.title}]({name}.svg)")
+    parts += [f"{line}." for found in data.benchmarks for line in found.notes]
+    if differences := [line for found in data.benchmarks for line in found.differences]:
         parts.append("Data that is not as published: " + "; ".join(differences) + ".")
-    if lab.failed:
-        last = lab.failed[-1]["error"]
-        parts.append(f"{len(lab.failed)} runs failed and are left out (last: {last}); the same call tries them again.")
-    used = [", ".join(f"{name} {number}" for name, number in made.items()) for made in lab.versions]
-    parts.append(f"Seeds 0 to {lab.seeds - 1}; backbone {lab.shown_backbone}; {'; some runs: '.join(used)}.")
+    if runner.failed:
+        last = runner.failed[-1]["error"]
+        parts.append(
+            f"{len(runner.failed)} runs failed and are left out (last: {last}); the same call tries them again."
+        )
+    used = [", ".join(f"{library} {number}" for library, number in r["versions"].items()) for r in runner.records]
+    versions = "; some runs: ".join(dict.fromkeys(used))
+    parts.append(f"Seeds 0 to {runner.seeds - 1}; backbone {runner.backbone_name}; {versions}.")
     return "\n\n".join(parts) + "\n"

@@ -1,140 +1,174 @@
-"""Runs of an experiment: as many at once as there are threads, one thread each, each kept as soon as it is finished.
-
-A run with one thread gives the same numbers however many others there are. The journal holds one JSON line a run; what
-a killed process left of a line does not count.
-"""
+"""Run → Record: a system with its settings on a task with a seed, and what an experiment measures of it."""
 
 from __future__ import annotations
 
 import json
-import logging
-import os
+import time
 import traceback
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from collections.abc import Mapping
 from dataclasses import dataclass
-from multiprocessing import get_context
-from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
-from joblib import Parallel, delayed
+import numpy as np
 from threadpoolctl import threadpool_limits
 
-from ..runtime import InputError, runtime
+from ..backbones.backbone import Backbone
+from ..config import Config
+from ..data.samples import Features
+from ..methods.decision import Decision
+from ..metrics import one_shot, score_decision
+from ..model import versions
+from .systems import get_system, system_version
+from .systems.api import System
 
-log = logging.getLogger("usfda")
+# One line of runs.jsonl: the run's ``key``, and what was measured; or ``error`` and ``trace`` where the run failed.
+Record = dict[str, Any]
 
-AHEAD = 2  # jobs that are handed out to every process
+
+class Experiment:
+    """Something that is measured by runs.
+
+    Attributes
+    ----------
+    name : str
+        Part of the key of its records.
+    version : int
+        Likewise. Raise it when what the experiment measures changes: its finished runs are then repeated.
+    one_at_a_time : bool
+        Whether its runs go one by one, each with all threads, as where seconds are measured.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    one_at_a_time: ClassVar[bool] = False
+
+    def depends_on(self, config: Config) -> dict[str, Any]:
+        """What its records depend on besides data, system, settings and seed."""
+        return {}
+
+    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
+        """One run: what goes into its record.
+
+        The system sees no label of the target; they are used after its last decision.
+        """
+        X, truth = target.X, target.labels
+        assert truth is not None
+        times = [time.perf_counter()]
+        system.learn(source)
+        times.append(time.perf_counter())
+        system.adapt(X, None if system.source_free else source)
+        times.append(time.perf_counter())
+        decision = system.decide(X)
+        times.append(time.perf_counter())
+        check_decision(decision, len(truth), len(source.classes))
+        seconds = dict(zip(("learn", "adapt", "decide"), np.diff(times).round(3).tolist(), strict=True))
+        if system.learning_seconds is not None:
+            seconds["learn"] = round(system.learning_seconds, 3)
+        record = {
+            **score_decision(truth, decision, source.classes),
+            "seconds": seconds,
+            "parameters": system.parameters,
+            **circumstances(system),
+        }
+        if (check := system.check()) is not None:
+            record["check"] = check
+        if not np.isin(truth, source.classes).any():
+            record["one_shot"] = one_shot(system.latent(X), truth).mean
+        return record
+
+
+def circumstances(system: System) -> dict[str, Any]:
+    """What a record says about how it came about."""
+    backbone = system.backbone and system.backbone.name
+    return {"settings": system.all_settings(), "backbone": backbone, "versions": versions()}
+
+
+def check_decision(decision: Decision, n: int, classes: int) -> None:
+    """Raise an error where a system's decision for n samples is not what it should be."""
+    if not isinstance(decision, Decision):
+        raise RuntimeError(f"decide gives {type(decision).__name__}, not Decision")
+    if np.asarray(decision.known).dtype != bool:
+        raise RuntimeError("decide gives a known that is not of true and false")
+    for name in ("best", "known", "score"):
+        if (shape := np.shape(getattr(decision, name))) != (n,):
+            raise RuntimeError(f"decide gives {name} of shape {shape} for {n} samples")
+    if not np.isfinite(decision.score).all():
+        raise RuntimeError("diverged: some scores are not finite")
+    if decision.score.min() < 0 or decision.score.max() > 1:
+        raise RuntimeError("decide gives scores outside [0, 1]")
+    if decision.best.min() < 0 or decision.best.max() >= classes:
+        raise RuntimeError(f"decide gives classes outside 0 … {classes - 1}")
 
 
 @dataclass(frozen=True)
-class Job:
-    """One run: ``function(*args)`` gives a record; ``key`` is all that the record depends on."""
+class Run:
+    """A system with its settings on a task with a seed, for an experiment.
 
-    key: dict[str, Any]
-    function: Callable[..., dict[str, Any]]
-    args: tuple[Any, ...]
+    Parameters
+    ----------
+    experiment : Experiment
+        Measures it.
+    key : dict
+        All that its record depends on: ``experiment``, ``task``, ``system``, ``settings``, ``seed``, fingerprints of
+        the data, versions.
+    source, target : Features
+        The vectors, both labelled.
+    backbone : Backbone or None
+        M, where the vectors are those of images.
+    """
 
+    experiment: Experiment
+    key: Mapping[str, Any]
+    source: Features
+    target: Features
+    backbone: Backbone | None
 
-class Journal:
-    """Finished runs by key. One that failed is told, but not counted as finished."""
+    def system(self, config: Config) -> System:
+        """The system, as it is at the beginning of the run."""
+        name = self.key["system"]
+        if system_version(name) != self.key["system_version"]:
+            raise RuntimeError("its file was changed while the comparison ran; call it again")
+        return get_system(name)(self.key["seed"], config, self.backbone, **self.key["settings"])
 
-    def __init__(self, file: Path):
-        self.file = file
-        self.records: dict[str, dict[str, Any]] = {}
+    def execute(self, config: Config) -> str:
+        """Do the run.
+
+        Returns
+        -------
+        str
+            The record, as one line of JSON. A failure is a record too, whatever the system does: it raises an error, it
+            ends Python, it reports what JSON cannot hold. Only Ctrl-C gets through.
+        """
         try:
-            file.parent.mkdir(parents=True, exist_ok=True)
-            with file.open("a+b") as opened:  # whether it can be written is better known now than after the first run
-                opened.seek(0)
-                content = opened.read()
-                if content and not content.endswith(b"\n"):  # a line of which a killed process left a part
-                    opened.write(b"\n")
-        except OSError as error:
-            raise InputError(f"{file}: cannot be used for the runs ({error.strerror})") from None
-        for line in content.splitlines():
-            try:
-                record = json.loads(line)
-                self.records[_name(record["key"])] = record
-            except (ValueError, KeyError, TypeError):
-                continue
+            with threadpool_limits(config.threads):  # also for what scikit-learn and BLAS would use
+                measured = self.experiment.measure(self.system(config), self.source, self.target)
+            return to_line({"key": self.key, **measured})
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            return self.failed(error)
 
-    def finished(self, job: Job) -> dict[str, Any] | None:
-        record = self.records.get(_name(job.key))
-        return None if record is None or "error" in record else record
-
-    def resume(self, jobs: Iterable[Job]) -> tuple[list[dict[str, Any]], list[Job]]:
-        """Records of the jobs that are finished, and the other jobs."""
-        found = [(job, self.finished(job)) for job in jobs]
-        records, left = [record for _, record in found if record], [job for job, record in found if not record]
-        if records:
-            log.info("%d of %d runs are finished already", len(records), len(found))
-        return records, left
-
-    def add(self, record: dict[str, Any]) -> None:
-        self.records[_name(record["key"])] = record
-        with self.file.open("ab") as file:
-            file.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+    def failed(self, error: BaseException | str) -> str:
+        """The record of a run that failed, as one line of JSON."""
+        if isinstance(error, str):
+            return to_line({"key": self.key, "error": error})
+        said = " ".join("".join(traceback.format_exception_only(error)).split())
+        name = type(error).__name__
+        said = name + said.partition(name)[2]  # without its module
+        return to_line({"key": self.key, "error": said, "trace": "".join(traceback.format_exception(error))})
 
 
-def _name(key: dict[str, Any]) -> str:
+def to_line(record: Mapping[str, Any]) -> str:
+    """A record as one line of JSON, in ASCII: numbers of NumPy become plain, all else that JSON lacks is an error."""
+    return json.dumps(record, default=_plain, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic | np.ndarray):
+        return value.tolist()
+    raise TypeError(f"JSON cannot hold a {type(value).__name__}")
+
+
+def key_name(key: Mapping[str, Any]) -> str:
+    """A key as a text, by which keys are compared."""
     return json.dumps(key, sort_keys=True)
-
-
-def run_all(jobs: list[Job], journal: Journal, in_turn: bool = False) -> Iterator[dict[str, Any]]:
-    """The record of every job, in the order in which they finish; ``in_turn``: one by one, each with all threads, as
-    where seconds are measured."""
-    if in_turn:
-        for job in jobs:
-            record = _run(job, runtime.cache, runtime.threads)
-            journal.add(record)
-            yield record
-        return
-    left = {_name(job.key): job for job in jobs}
-    while left:
-        for record in _attempt(left):
-            del left[_name(record["key"])]
-            journal.add(record)
-            yield record
-
-
-def _attempt(left: dict[str, Job]) -> Iterator[dict[str, Any]]:
-    if runtime.threads == 1:
-        yield from (_run(job, runtime.cache) for job in list(left.values()))
-        return
-    yield from _side_by_side(list(left.values()))
-    # What is left had a process that died, as where memory runs out; the first of them were under way then.
-    yield from map(_alone, list(left.values())[: AHEAD * runtime.threads])
-
-
-def _side_by_side(jobs: list[Job]) -> Iterator[dict[str, Any]]:
-    """Ends early when a process dies: who was in it cannot be told."""
-    pool = Parallel(
-        runtime.threads, return_as="generator_unordered", batch_size=1, pre_dispatch=AHEAD * runtime.threads
-    )
-    with suppress(BrokenProcessPool):
-        yield from pool(delayed(_run)(job, runtime.cache) for job in jobs)
-
-
-def _alone(job: Job) -> dict[str, Any]:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
-        try:
-            return pool.submit(_run, job, runtime.cache).result()
-        except BrokenProcessPool:
-            return {"key": job.key, "error": "its process died; perhaps memory ran out"}
-
-
-def _run(job: Job, cache: Path, threads: int = 1) -> dict[str, Any]:
-    before = runtime.threads, runtime.cache, runtime.progress
-    runtime.threads, runtime.cache, runtime.progress = threads, cache, False
-    try:
-        with threadpool_limits(threads):  # also what scikit-learn and BLAS would use
-            return {"key": job.key, **job.function(*job.args)}
-    except Exception as error:  # of a system: it is a row that says so, and the others go on
-        said = " ".join(f"{type(error).__name__}: {error}".split())
-        return {"key": job.key, "error": said, "trace": traceback.format_exc()}
-    finally:
-        runtime.threads, runtime.cache, runtime.progress = before

@@ -1,9 +1,10 @@
-"""Tables of runs: mean and deviation of every system, as JSON, CSV and Markdown."""
+"""Tables of records: mean and deviation of every system, as JSON, CSV and Markdown."""
 
 from __future__ import annotations
 
 import csv
 import io
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,22 +12,32 @@ from typing import Any
 
 import numpy as np
 
-from ..baselines import System
-from ..output import write_json
-from ..runtime import whole_file
+from ..files import atomic_write
+from .runs import Record
+from .systems.api import System
+from .tasks import Task
 
 METRICS = {
     "t_avg": "T_avg", "t_unk": "T_unk", "h_score": "H", "shared_accuracy": "shared", "closed_accuracy": "closed",
     "auroc": "AUROC",
 }  # fmt: skip
+STAGES = ("learn", "adapt", "decide")
 
 
 @dataclass(frozen=True)
-class Figure:
-    """A metric over the seeds; None where it is not defined, or for the deviation of one seed."""
+class Statistic:
+    """Mean and deviation over the seeds; None where a metric is not defined, or for the deviation of one seed."""
 
     mean: float | None
     deviation: float | None
+
+    @classmethod
+    def of(cls, values: Iterable[float | None]) -> Statistic:
+        """Of those values that are defined."""
+        found = [value for value in values if value is not None]
+        if not found:
+            return cls(None, None)
+        return cls(float(np.mean(found)), float(np.std(found)) if len(found) > 1 else None)
 
     def __str__(self) -> str:
         if self.mean is None:
@@ -34,28 +45,28 @@ class Figure:
         return f"{self.mean:.1f}" if self.deviation is None else f"{self.mean:.1f} ± {self.deviation:.1f}"
 
 
-def figure(values: Sequence[float | None]) -> Figure:
-    found = [value for value in values if value is not None]
-    if not found:
-        return Figure(None, None)
-    return Figure(float(np.mean(found)), float(np.std(found)) if len(found) > 1 else None)
+def mean_over_tasks(records: Sequence[Record], metric: str, tasks: Sequence[str], seeds: int) -> Statistic:
+    """Over the seeds, of the mean over the tasks (by id); a seed that lacks a task is left out.
 
-
-def mean_of_tasks(records: Sequence[dict[str, Any]], metric: str, tasks: Sequence[str], seeds: int) -> Figure:
-    """Over the seeds, the mean of the tasks; a mean over some of them cannot be compared with one over all."""
+    A mean over some of the tasks cannot be compared with one over all.
+    """
     mine = [record for record in records if record["key"]["task"] in tasks]
-    each = [[record[metric] for record in mine if record["key"]["seed"] == seed] for seed in range(seeds)]
-    return figure([figure(v).mean for v in each if len(v) == len(tasks) and None not in v])
+    by_seed = [[record[metric] for record in mine if record["key"]["seed"] == seed] for seed in range(seeds)]
+    return Statistic.of(np.mean(values) for values in by_seed if len(values) == len(tasks) and None not in values)
 
 
-def spread(figures: Mapping[str, Figure]) -> dict[str, float | None]:
+def columns(statistics: Mapping[str, Statistic]) -> dict[str, float | None]:
     """Mean and deviation of each metric, as columns of a CSV file."""
-    return {key: v for name, f in figures.items() for key, v in ((name, f.mean), (f"{name}_deviation", f.deviation))}
+    return {
+        key: value
+        for name, found in statistics.items()
+        for key, value in ((name, found.mean), (f"{name}_deviation", found.deviation))
+    }
 
 
 @dataclass(frozen=True)
-class Row:
-    """A system: its figures on every task, and overall, over the seeds' means of all tasks."""
+class Summary:
+    """A system in a comparison: its metrics on every task (by id), and over the seeds' means of all tasks."""
 
     method: str
     source_free: bool
@@ -65,41 +76,44 @@ class Row:
     runs: int
     error: str | None  # of the last run that failed
     parameters: int | None
-    overall: dict[str, Figure]
-    tasks: dict[str, dict[str, Figure]]
+    overall: dict[str, Statistic]
+    tasks: dict[str, dict[str, Statistic]]
     seconds: dict[str, float]
 
     @property
     def rank(self) -> float:
-        """What it is ordered by: H, or T_avg where there is no H."""
+        """What systems are ordered by: H, or T_avg where there is no H."""
         h, t = self.overall["h_score"].mean, self.overall["t_avg"].mean
         return h if h is not None else -1.0 if t is None else t
 
 
-def make_row(method: str, system: type[System], records: list[dict[str, Any]], tasks: list[str], seeds: int) -> Row:
-    mine = [record for record in records if record["key"]["method"] == method]
-    good = [record for record in mine if "error" not in record]
-    errors = [record["error"] for record in mine if "error" in record]
+def summarise(
+    method: str, system: type[System], records: Sequence[Record], errors: Sequence[str], tasks: list[str], seeds: int
+) -> Summary:
+    """The summary of a system's records, and of the errors of its failed runs; ``tasks`` are identifiers."""
 
     def values(metric: str, task: str) -> list[float | None]:
-        return [record[metric] for record in good if record["key"]["task"] == task]
+        return [record[metric] for record in records if record["key"]["task"] == task]
 
-    return Row(
+    return Summary(
         method,
         system.source_free,
         system.rejects,
-        len(good),
+        len(records),
         len(errors),
         len(tasks) * seeds,
         errors[-1] if errors else None,
-        max((record["parameters"] for record in good), default=None),
-        {metric: mean_of_tasks(good, metric, tasks, seeds) for metric in METRICS},
-        {task: {metric: figure(values(metric, task)) for metric in METRICS} for task in tasks},
-        {part: float(np.mean([r["seconds"][part] for r in good] or [0])) for part in ("learn", "adapt", "decide")},
+        max((record["parameters"] for record in records), default=None),
+        {metric: mean_over_tasks(records, metric, tasks, seeds) for metric in METRICS},
+        {task: {metric: Statistic.of(values(metric, task)) for metric in METRICS} for task in tasks},
+        {stage: float(np.mean([r["seconds"][stage] for r in records] or [0])) for stage in STAGES},
     )
 
 
-def cells(row: Row) -> list[str]:
+HEAD = ["system", "source-free", *METRICS.values(), "learn, s", "adapt, s", "learnable", "runs"]
+
+
+def cells(row: Summary) -> list[str]:
     """A row of the table, as text."""
     state = f"{row.finished}/{row.runs}"
     if row.error:
@@ -108,21 +122,21 @@ def cells(row: Row) -> list[str]:
         row.method,
         "yes" if row.source_free else "no",
         *(str(row.overall[metric]) for metric in METRICS),
-        *(f"{row.seconds[part]:.1f}" for part in ("learn", "adapt")),
+        *(f"{row.seconds[stage]:.1f}" for stage in ("learn", "adapt")),
         "–" if row.parameters is None else f"{row.parameters / 1e6:.2f} M",
         state,
     ]
 
 
-HEAD = ["system", "source-free", *METRICS.values(), "learn, s", "adapt, s", "learnable", "runs"]
-
-
-def markdown(rows: list[Row], tasks: list[str], about: dict[str, Any]) -> str:
+def markdown(rows: Sequence[Summary], tasks: Sequence[Task], about: Mapping[str, Any]) -> str:
+    """The page of a comparison."""
     metric = "h_score" if any(row.overall["h_score"].mean is not None for row in rows) else "t_avg"
     first = next((row for row in rows if row.rank >= 0), None)
+    names = [task.name for task in tasks]
+    by_task = ([row.method, *(str(row.tasks[task.id][metric]) for task in tasks)] for row in rows)
     lines = [
-        f"Mean ± deviation over the seeds ({about['seeds']}) of the mean over the tasks ({', '.join(tasks)}); backbone "
-        f"{about['backbone'] or 'none, features'}; seconds a run on one thread; parameters learnt in `adapt`.",
+        f"Mean ± deviation over the seeds ({about['seeds']}) of the mean over the tasks ({', '.join(names)}); backbone "
+        f"{about['backbone'] or 'none, features'}; seconds per run on one thread; parameters learnt in `adapt`.",
         "",
         f"First on {METRICS[metric]}: **{first.method}** ({first.overall[metric]})."
         if first
@@ -132,9 +146,7 @@ def markdown(rows: list[Row], tasks: list[str], about: dict[str, Any]) -> str:
         "",
         f"{METRICS[metric]} by task:",
         "",
-        markdown_table(
-            ["system", *tasks], ([row.method, *(str(row.tasks[task][metric]) for task in tasks)] for row in rows)
-        ),
+        markdown_table(["system", *names], by_task),
         "",
         "How each decides what is unknown:",
         "",
@@ -144,25 +156,42 @@ def markdown(rows: list[Row], tasks: list[str], about: dict[str, Any]) -> str:
 
 
 def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join("| " + " | ".join(text.replace("|", "\\|") for text in line) + " |" for line in lines)
 
 
-def write(out: Path, rows: list[Row], records: list[dict[str, Any]], about: dict[str, Any], tasks: list[str]) -> None:
+def csv_table(rows: Sequence[Mapping[str, Any]], digits: int) -> str:
+    """A table as CSV, its columns those of the first row."""
+    table = io.StringIO()
+    writer = csv.DictWriter(table, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({k: round(v, digits) if isinstance(v, float) else v for k, v in row.items()} for row in rows)
+    return table.getvalue()
+
+
+def write_text(file: Path, text: str) -> None:
+    """Write a text whole or not at all; what UTF-8 cannot hold, as in the name of a file, is escaped."""
+    with atomic_write(file) as out:
+        out.write(text.encode(errors="backslashreplace"))
+
+
+def write_comparison(
+    out: Path, rows: Sequence[Summary], records: Sequence[Record], about: Mapping[str, Any], tasks: Sequence[Task]
+) -> None:
+    """Write results.json and results.csv, which name tasks by their identifiers, and results.md."""
     lines: list[dict[str, Any]] = []
     for row in rows:
-        for name, figures in {"overall": row.overall, **row.tasks}.items():
-            line: dict[str, Any] = {"method": row.method, "task": name, **spread(figures)}
-            if name == "overall":
-                line |= {f"{part}_seconds": value for part, value in row.seconds.items()}
+        for task, found in {"overall": row.overall, **row.tasks}.items():
+            line: dict[str, Any] = {"method": row.method, "task": task, **columns(found)}
+            if task == "overall":
+                line |= {f"{stage}_seconds": value for stage, value in row.seconds.items()}
                 line |= {key: getattr(row, key) for key in ("parameters", "finished", "failed", "runs", "error")}
-            lines.append({key: round(v, 2) if isinstance(v, float) else v for key, v in line.items()})
-    table = io.StringIO()
-    writer = csv.DictWriter(table, lines[0])
-    writer.writeheader()
-    writer.writerows(lines)
-    whole = {**about, "tasks": tasks, "systems": [asdict(row) for row in rows], "runs": records}
-    write_json(out / "results.json", whole)
-    for name, text in {"results.csv": table.getvalue(), "results.md": markdown(rows, tasks, about)}.items():
-        with whole_file(out / name) as file:
-            file.write(text.encode())
+            lines.append(line)
+    whole = {
+        **about, "tasks": {task.id: task.name for task in tasks}, "systems": [asdict(row) for row in rows],
+        "runs": records,
+    }  # fmt: skip
+    write_text(out / "results.json", json.dumps(whole, indent=1))
+    write_text(out / "results.csv", csv_table(lines, 2))
+    write_text(out / "results.md", markdown(rows, tasks, about))

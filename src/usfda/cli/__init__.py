@@ -1,0 +1,1 @@
+"""The commands: a few lines each over the public names."""

@@ -1,0 +1,155 @@
+"""What the commands show and write: bars and messages on stderr, results on stdout, files, the card as text."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import json
+import logging
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from ..errors import InputError
+from ..files import atomic_write
+
+out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
+console = Console(stderr=True, emoji=False)  # all else
+
+
+@contextmanager
+def progress_bar(total: int, text: str, unit: str) -> Iterator[Callable[[int], None]]:
+    """A bar on stderr with the rate and the time that is left."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[rate]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=console, disable=total == 0) as bar:
+        task = bar.add_task(text, total=total, rate="")
+
+        def advance(n: int) -> None:
+            bar.update(task, advance=n)
+            state = bar.tasks[0]
+            rate = state.completed / max(state.elapsed or 0, 1e-3)
+            bar.update(task, rate=f"{rate:.0f} {unit}/s" if rate >= 1 else f"{60 * rate:.0f} {unit}/min")
+
+        yield advance
+
+
+def printable(text: str) -> str:
+    """The text on one line, with escapes in place of what could move the cursor or set a colour."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+class Messages(logging.Handler):
+    """One line per message on stderr, above a progress bar, never folded."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Print it; a warning says that it is one."""
+        warned = record.levelno >= logging.WARNING
+        text = printable(f"warning: {record.getMessage()}" if warned else record.getMessage())
+        console.print(text, style="yellow" if warned else "", markup=False, highlight=False, soft_wrap=True)
+
+
+def check_output(*paths: Path | None) -> None:
+    """Raise an error where a file cannot be written: before the long work, not after it."""
+    for path in filter(None, paths):
+        if path.is_dir():
+            raise InputError(f"{path}: is a folder; name a file to write")
+        above = next(folder for folder in path.absolute().parents if folder.exists())
+        if not above.is_dir() or not os.access(above, os.W_OK):
+            raise InputError(f"{path}: cannot be written in {above}")
+
+
+def write_json(file: Path | None, content: Any) -> None:
+    """Write a JSON file, where one is asked for."""
+    if file is not None:
+        with atomic_write(file) as out_file:
+            text = json.dumps(content, indent=1, ensure_ascii=False)
+            out_file.write(text.encode(errors="backslashreplace"))  # file names may be other than UTF-8
+
+
+@contextmanager
+def text_writer(path: Path | None) -> Iterator[Any]:
+    """A text file that is written whole or not at all; without a path, stdout."""
+    if path is None:
+        yield sys.stdout
+        return
+    check_output(path)
+    with atomic_write(path) as raw:
+        file = io.TextIOWrapper(raw, "utf-8", "surrogateescape", "")  # file names may be other than UTF-8
+        yield file
+        file.flush()
+        file.detach()
+
+
+def write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
+    """Write records of predictions as ``table``, ``csv`` or ``jsonl``."""
+    if form == "csv":
+        writer = csv.writer(file)
+        columns = [f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share")]
+        writer.writerow(["path", "label", "cluster", "score", "ssm", *columns])
+    for record in records:
+        if form == "jsonl":
+            file.write(json.dumps(dataclasses.asdict(record), ensure_ascii=False) + "\n")
+        elif form == "csv":
+            pairs = (x for pair in record.top for x in pair)
+            writer.writerow([record.path, record.label, record.cluster, record.score, record.ssm, *pairs])
+        else:
+            best = ", ".join(f"{name} {share:.2f}" for name, share in record.top)
+            label = f"{record.label} (cluster {record.cluster})" if record.cluster else record.label
+            ssm = "" if record.ssm is None else f"  ssm {record.ssm:.2f}"
+            file.write(printable(f"{label:<20} score {record.score:.2f}{ssm}  {record.path}  ({best})") + "\n")
+
+
+def describe_parts(card: dict[str, Any]) -> list[str]:
+    """The parts of a procurement: what each is for, and what it took."""
+    from ..stages import PURPOSES
+
+    return [f"{part} (for {PURPOSES[part]}): {seconds:.1f} s" for part, seconds in card["seconds"].items()]
+
+
+def describe_model(model: Any) -> Iterable[tuple[str, str]]:
+    """The card of a model as pairs of a name and a text."""
+    from ..methods.findings import describe
+
+    card, deployed = model.card["procurement"], model.card["deployment"]
+    known = model.card.get("backbone")
+    names = ", ".join(f"{name} ({n})" for name, n in card["classes"].items())
+    yield "stage", "adapted" if model.adapted else "procured, not adapted"
+    yield "head", model.head.name
+    yield f"{len(model.classes_)} classes", names
+    yield (
+        "backbone",
+        f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions",
+    )
+    yield "procured for", "every method" if card["method"] == "all" else f"method {card['method']} alone"
+    if "negatives" in card:
+        yield "negatives", "{kind}: {classes} classes, {samples} samples".format(**card["negatives"])
+    if card["validation"]["samples"]:
+        form = "{accuracy} % of {samples} samples with head {head}, {rejected} % rejected"
+        yield "held-out source", form.format(**card["validation"])
+    yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
+    if "history" in card:
+        yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})
+    yield "versions", _pairs(card["versions"])
+    if deployed:
+        yield "adapted on", f"{deployed['samples']} samples, {deployed['unknown_share']} % of them called unknown"
+        with_what = {"method": deployed["method"], "strictness": deployed["strictness"], "seed": deployed["seed"]}
+        yield "adapted with", _pairs(with_what | deployed["settings"])
+        for line in describe(deployed):
+            yield "", line
+
+
+def _pairs(values: dict[str, Any]) -> str:
+    return ", ".join(f"{key} {value}" for key, value in values.items())

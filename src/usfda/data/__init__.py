@@ -1,0 +1,1 @@
+"""Data that comes in: images by their place, vectors, labels."""

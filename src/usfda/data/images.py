@@ -1,0 +1,177 @@
+"""Images: the bytes of a file in, upright RGB pixels out, within a bound on what they may take.
+
+What decoding takes is reckoned from the header before anything is decoded. A large image is then converted strip by
+strip and made smaller on the way, so that there is never a second copy of it in full size.
+"""
+
+from __future__ import annotations
+
+import io
+import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import BinaryIO
+
+import numpy as np
+from PIL import ExifTags, Image, ImageFile
+from PIL import TiffImagePlugin as Tiff
+
+from ..errors import UnreadableImage
+
+FORMATS = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png",),
+    "BMP": (".bmp", ".dib"),
+    "GIF": (".gif",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+    "PPM": (".ppm", ".pgm", ".pbm"),
+}
+SUFFIXES = {suffix for suffixes in FORMATS.values() for suffix in suffixes}
+
+MAX_PIXELS = 89_478_485  # of a decoded image; beyond it parts of Pillow warn of a bomb on their own account
+MAX_FILE = 2**28  # bytes on disk beyond which a file is not even read: those pixels in RGB without compression
+MAX_DECODED = 384 * 2**20  # bytes that an image may take while it is decoded: 24 million pixels of WebP
+LARGE = 32 * 2**20  # bytes of RGB beyond which an image is made smaller right after it is decoded
+STRIP = 2**20  # pixels that are converted at once
+PIXEL = 4  # bytes of a pixel in Pillow: some modes have fewer, none has more
+# WebP's decoder has two canvases and hands over a third; the decoders written in Python hold their bytes twice.
+COPIES = {"webp": 4, "ppm": 4, "ppm_plain": 4}
+TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
+UPRIGHT = {orientation: Image.Transpose[name] for orientation, name in enumerate(TURNS, 2)}  # by EXIF orientation
+
+
+def read_file(path: Path) -> bytes:
+    """The whole content of a file; ``UnreadableImage`` says why there is none."""
+    try:
+        if not path.exists():
+            raise UnreadableImage("no such file")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise UnreadableImage("not a regular file")  # a pipe would never end
+        if status.st_size > MAX_FILE:
+            raise UnreadableImage(f"refused: a file of {status.st_size >> 20} MiB, at most {MAX_FILE >> 20} are read")
+        with path.open("rb") as file:
+            content = file.read(status.st_size)
+    except OSError as error:
+        raise UnreadableImage(error.strerror or str(error)) from None
+    if not content:
+        raise UnreadableImage("empty file")
+    return content
+
+
+def decode(content: bytes | BinaryIO | Image.Image, least: int | None = None) -> Image.Image:
+    """The first frame of an image as upright RGB pixels; what is transparent is white.
+
+    ``UnreadableImage`` is for no sound image, or too large a one. ``MemoryError`` is not its fault, and passes.
+
+    Parameters
+    ----------
+    content : bytes, binary file or Image
+        The content of an image file, or an image that Pillow has opened or made.
+    least : int or None
+        The side that is needed. It lets a JPEG be decoded at a half, a quarter or an eighth, and any other large image
+        be averaged to a size of which both sides are still twice as long. With None all pixels are kept.
+    """
+    image = content if isinstance(content, Image.Image) else _open(content, least)
+    with _reading():
+        image.load()
+        turn = UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
+    factor = _factor(image, least)
+    if factor > 1 or image.mode != "RGB" or "transparency" in image.info:
+        image = _converted(image, factor)
+    return image if turn is None else image.transpose(turn)
+
+
+@contextmanager
+def _reading() -> Iterator[None]:
+    """Around Pillow's work on a content: for a damaged one its plugins raise nearly every kind of exception."""
+    try:
+        yield
+    except (MemoryError, UnreadableImage):
+        raise
+    except Exception as error:
+        raise UnreadableImage(str(error).split("\n")[0] or type(error).__name__) from error
+
+
+def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
+    """The image, not decoded yet; not ``Image.open``, which bounds the pixels of the full size and warns of them."""
+    Image.init()
+    openers = [Image.OPEN[name] for name in FORMATS]
+    file = io.BytesIO(content) if isinstance(content, bytes) else content
+    with _reading():
+        prefix = file.read(16)
+        factory = next((factory for factory, accept in openers if accept and accept(prefix) is True), None)
+        if factory is None:
+            raise UnreadableImage(f"not an image of a known format ({', '.join(FORMATS)})")
+        file.seek(0)
+        image = factory(file, "")
+        codec = image.tile[0][0] if image.tile else "webp"  # which has none before it is decoded
+        if codec == "bmp_rle":  # a few bytes of it can skip to any place, which Pillow before 13 fills in memory
+            raise UnreadableImage("a BMP with run-length compression, which is not read; save it as PNG")
+        size, extra = image.size, _extra(image, codec, file)
+        if least is not None:
+            image.draft(None, (least, least))  # does nothing but to JPEG
+    pixels, factor = image.width * image.height, _factor(image, least)
+    converting = PIXEL * (pixels + -(-image.width // factor) * -(-image.height // factor))
+    need = max(converting, PIXEL * pixels * COPIES.get(codec, 1) + extra)
+    if need > MAX_DECODED or pixels > MAX_PIXELS:
+        found = f"{size[0]}×{size[1]} pixels that take {need >> 20} MiB to decode"
+        raise UnreadableImage(f"refused: {found}; at most {MAX_PIXELS} and {MAX_DECODED >> 20} MiB are")
+    return image
+
+
+def _extra(image: ImageFile.ImageFile, codec: str, file: BinaryIO) -> int:
+    """Bytes that a decoder takes besides the pixels it gives."""
+    width, height = image.size
+    if isinstance(image, Tiff.TiffImageFile):
+        tags = image.tag_v2
+        part = width * min(height, tags.get(Tiff.ROWSPERSTRIP, height))  # which libtiff holds, up to 8 bytes a pixel
+        if Tiff.TILEWIDTH in tags or Tiff.TILELENGTH in tags:
+            part = tags.get(Tiff.TILEWIDTH, width) * tags.get(Tiff.TILELENGTH, height)
+        turned = tags.get(ExifTags.Base.Orientation, 1) != 1  # by Pillow, into another copy
+        return int(8 * part * (codec == "libtiff") + PIXEL * width * height * turned)
+    if codec != "jpeg":
+        return 0
+    # Of a JPEG in several scans libjpeg holds all coefficients in full size. Those are the progressive ones, and those
+    # whose first scan, at the end of whose header the file now stands, has not all components.
+    components = len(image.getbands())
+    file.seek(max(0, file.tell() - 2 * components - 8))
+    at_once = file.read(5) == bytes([0xFF, 0xDA, 0, 2 * components + 6, components])
+    return 0 if at_once and "progressive" not in image.info else 2 * width * height * components
+
+
+def _factor(image: Image.Image, least: int | None) -> int:
+    """How many times smaller an image is made when it is converted."""
+    large = PIXEL * image.width * image.height > LARGE
+    return max(1, min(image.size) // (2 * least)) if large and least is not None else 1
+
+
+def _converted(image: Image.Image, factor: int) -> Image.Image:
+    """RGB on white, ``factor`` times smaller, strip by strip."""
+    rows = factor * max(1, STRIP // (factor * image.width))
+    boxes = [(0, top, image.width, min(top + rows, image.height)) for top in range(0, image.height, rows)]
+    # Modes I and F do not say how bright white is: the next usual limit above what there is.
+    limits = {"I;16": (65535.0,), "I": (255.0, 65535.0), "F": (1.0, 255.0, 65535.0)}.get(image.mode[:4], ())
+    brightest = max(_values(image.crop(box)).max() for box in boxes) if limits else 0.0
+    white = next((limit for limit in limits if brightest <= limit), brightest)
+    whole = Image.new("RGB", (-(-image.width // factor), -(-image.height // factor)))
+    for box in boxes:
+        strip = image.crop(box)
+        if limits:
+            strip = Image.fromarray((_values(strip) / white * 255).clip(0, 255).astype(np.uint8))
+        clear = strip.mode in ("RGBA", "LA", "PA", "La", "RGBa") or "transparency" in strip.info
+        with _reading():
+            strip = strip.convert("RGBA" if clear else "RGB")
+        if clear:
+            strip = Image.alpha_composite(Image.new("RGBA", strip.size, "white"), strip).convert("RGB")
+        whole.paste(strip.reduce(factor), (0, box[1] // factor))
+    return whole
+
+
+def _values(strip: Image.Image) -> np.ndarray:
+    values = np.asarray(strip, dtype=np.float32)
+    if not np.isfinite(values).all():
+        raise UnreadableImage("NaN or infinite pixels")
+    return values

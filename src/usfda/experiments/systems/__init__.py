@@ -1,0 +1,105 @@
+"""The systems that `usfda compare` runs: our own methods, those of the paper's tables, and successors.
+
+The interface is in ``api.py``; every system is one file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import importlib.util
+import inspect
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+from ...errors import InputError
+
+if TYPE_CHECKING:
+    from .api import System
+
+# Name to module and class. A class is imported when it is asked for, so that the help, which lists the names, needs no
+# torch.
+SYSTEMS = {
+    "usfda": "usfda:Usfda",
+    "paper": "usfda:Paper",
+    "usfda-b": "usfda:UsfdaB",
+    "source-only": "source_only:SourceOnly",
+    "dann": "dann:DANN",
+    "rtn": "rtn:RTN",
+    "iwan": "iwan:IWAN",
+    "pada": "pada:PADA",
+    "ati": "ati:ATI",
+    "osbp": "osbp:OSBP",
+    "uan": "uan:UAN",
+    "shot": "shot:SHOT",
+    "ovanet": "ovanet:OVANet",
+    "glc": "glc:GLC",
+    "lead": "lead:LEAD",
+}
+
+
+def get_system(name: str) -> type[System]:
+    """Find a system's class.
+
+    Parameters
+    ----------
+    name : str
+        A name in ``SYSTEMS``, or a class of your own as ``file.py:Class`` or ``package.module:Class``.
+    """
+    from .api import System
+
+    place, _, attribute = SYSTEMS.get(name, name).rpartition(":")
+    if not place:
+        raise InputError(f"no system {name!r}; choose from {', '.join(SYSTEMS)}, or give your own as file.py:Class")
+    system = getattr(_module(name, place), attribute, None)
+    if not (isinstance(system, type) and issubclass(system, System)):
+        raise InputError(f"{name}: {place} has no class {attribute} that is a {System.__module__}.System")
+    attributes = {"source_free": bool, "rejects": str, "version": int}
+    wrong = [key for key, kind in attributes.items() if not isinstance(getattr(system, key, None), kind)]
+    if inspect.isabstract(system) or wrong:
+        raise InputError(f"{name}: {attribute} must have source_free (bool), rejects (text), adapt and decide")
+    return system
+
+
+def system_version(name: str) -> int | str:
+    """What of a system's code its records depend on: its version, and of your own the content of its file, hashed.
+
+    The file counts in which the class and those that it is derived from are written; what these import does not.
+    """
+    system = get_system(name)
+    modules = [kind.__module__ for kind in system.__mro__ if kind.__module__.partition(".")[0] not in ("usfda", "abc")]
+    files = [getattr(sys.modules[module], "__file__", None) for module in dict.fromkeys(modules)]
+    content = b"".join(Path(file).read_bytes() for file in files if file)
+    return f"{system.version}-{hashlib.sha256(content).hexdigest()[:16]}" if content else system.version
+
+
+def _module(name: str, place: str) -> ModuleType:
+    if name in SYSTEMS:
+        return importlib.import_module(f".{place}", __name__)
+    try:
+        return _load(Path(place)) if place.endswith(".py") else importlib.import_module(place)
+    except InputError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise InputError(f"{name}: cannot be imported ({type(error).__name__}: {error})") from error
+
+
+def _load(file: Path) -> ModuleType:
+    """The module of a file; loaded once for each content."""
+    try:
+        name = f"usfda_own_{hashlib.sha256(file.read_bytes()).hexdigest()[:16]}"
+    except OSError as error:
+        raise InputError(f"{file}: cannot be read ({error.strerror})") from None
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, file)
+        assert spec is not None
+        assert spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[name])
+        except BaseException:
+            del sys.modules[name]
+            raise
+    return sys.modules[name]

@@ -1,0 +1,110 @@
+"""What every system offers: ``learn`` where the labels are, ``adapt`` where the unlabelled samples are, ``decide``.
+
+A system of your own is a class with these three; docs/baselines.md has an example.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from ...backbones.backbone import Backbone
+from ...config import Config
+from ...data.samples import Features, Matrix
+from ...methods.decision import Decision
+from ...stages import settings_from
+
+__all__ = ["Decision", "Features", "Matrix", "NoSettings", "System"]
+
+
+@dataclass(frozen=True)
+class NoSettings:
+    """Of a system that has nothing to set."""
+
+
+class System(ABC):
+    """A system of universal domain adaptation on frozen vectors; the same seed gives the same decisions.
+
+    Parameters
+    ----------
+    seed : int
+        Of everything random.
+    config : Config, optional
+        How to run.
+    backbone : Backbone, optional
+        M, where the vectors are those of images.
+    **settings
+        Fields of the system's ``Settings`` that are not the default.
+
+    Attributes
+    ----------
+    version : int
+        Raise it when the same data, settings and seed would give other decisions: finished runs are then repeated.
+    source_free : bool
+        Whether it adapts without any source sample.
+    rejects : str
+        How it decides what is unknown, in words.
+    Settings : type
+        A frozen data class of what can be set.
+    """
+
+    version: ClassVar[int] = 1
+    source_free: ClassVar[bool]
+    rejects: ClassVar[str]
+    Settings: ClassVar[type] = NoSettings
+    settings: Any
+
+    def __init__(self, seed: int = 0, config: Config | None = None, backbone: Backbone | None = None, **settings: Any):
+        self.seed, self.config, self.backbone = seed, config or Config(), backbone
+        self.settings = settings_from(self.Settings, settings)
+
+    @classmethod
+    def settings_for(cls, negative_classes: int) -> dict[str, Any]:
+        """The settings that go with a protocol's own number of negative classes; most systems have none of those."""
+        return {}
+
+    def prepare(self, source: Features) -> None:  # noqa: B027  (most have nothing of the kind)
+        """Compute what runs of all seeds share and keep in the store: once, with all threads, before any run."""
+
+    def learn(self, source: Features) -> None:  # noqa: B027  (a system that trains on both sides has no such stage)
+        """The vendor's stage, before any target is known. A source-free system keeps no source sample.
+
+        Parameters
+        ----------
+        source : Features
+            ``X`` (n, d), ``y`` (positions in ``classes``), ``classes``; of images also ``paths`` and ``keys``.
+        """
+
+    @abstractmethod
+    def adapt(self, X: Matrix, source: Features | None) -> None:
+        """The client's stage, on unlabelled vectors (n, d); ``source`` is None for a source-free system."""
+
+    @abstractmethod
+    def decide(self, X: Matrix) -> Decision:
+        """Decide for vectors of the target's domain; ``best``, ``known`` and ``score`` are needed."""
+
+    def latent(self, X: Matrix) -> np.ndarray:
+        """The vectors by which samples are compared; X itself where the system learns none."""
+        return np.asarray(X)
+
+    def check(self) -> dict[str, Any] | None:
+        """What the system says about its adaptation without labels, for the record."""
+        return None
+
+    @property
+    def parameters(self) -> int:
+        """The number of learnable parameters in ``adapt``."""
+        return 0
+
+    @property
+    def learning_seconds(self) -> float | None:
+        """Seconds of ``learn``, where it used what had been learnt before; None: as measured."""
+        return None
+
+    def all_settings(self) -> dict[str, Any]:
+        """All settings of the run, for its record."""
+        return dataclasses.asdict(self.settings)

@@ -1,0 +1,22 @@
+"""The source model without adaptation."""
+
+from __future__ import annotations
+
+from .api import Features, Matrix
+from .training import NetworkSystem, network
+
+
+class SourceOnly(NetworkSystem):
+    """The source model as it is (row "ResNet" of the paper's tables).
+
+    L = −log softmax_y(C(F(v_s)))
+    """
+
+    source_free = True
+
+    def learn(self, source: Features) -> None:
+        self.net = self.seeded(lambda: network(source.X.shape[1], len(source.classes)))
+        self.learn_classes(source)
+
+    def adapt(self, X: Matrix, source: Features | None) -> None:
+        pass

@@ -1,0 +1,145 @@
+"""Our own systems: method ``usfda``, the paper to the letter, and its variant USFDA-b."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+import numpy as np
+from filelock import FileLock
+
+from ... import stages
+from ...backbones.zoo import DEFAULT
+from ...errors import InputError
+from ...methods.procurement import Negatives, ProcurementSettings, TrainingSet, hold_out
+from ...model import Model, load, versions
+from ...stages import adapt, procure, settings_from, source_features, training_set
+from ..tasks import fingerprint
+from .api import Decision, Features, Matrix, System
+
+
+@dataclass(frozen=True)
+class StageSettings:
+    """Settings of the two stages."""
+
+    negatives: Negatives | None = None  # as ``procure`` has it by default
+    procured_for: Literal["all", "usfda", "paper"] = "all"  # so that all our systems can share one vendor's model
+    procurement: Mapping[str, Any] = field(default_factory=dict)  # fields of ProcurementSettings
+    deployment: Mapping[str, Any] = field(default_factory=dict)  # fields of UsfdaSettings or PaperSettings
+
+
+@dataclass(frozen=True)
+class UsfdaBSettings(StageSettings):
+    """Settings of USFDA-b."""
+
+    negatives: Negatives | None = "prior"
+
+
+class Usfda(System):
+    """Method ``usfda``, the default of ``usfda adapt`` (docs/usfda.md)."""
+
+    source_free = True
+    rejects = "more probably of an unknown cluster than of any class"
+    Settings = StageSettings
+    settings: StageSettings
+    method: ClassVar[Literal["usfda", "paper"]] = "usfda"
+    model: Model
+
+    @classmethod
+    def settings_for(cls, negative_classes: int) -> dict[str, Any]:
+        return {"procurement": {"max_negative_classes": negative_classes}}
+
+    @property
+    def procurement(self) -> ProcurementSettings:
+        """The settings of the vendor's stage."""
+        return settings_from(ProcurementSettings, self.settings.procurement)
+
+    def training_set(self, source: Features) -> TrainingSet:
+        """What the vendor's networks learn from."""
+        extractor, _ = source_features(source, backbone=self.backbone or DEFAULT, config=self.config)
+        train, _ = hold_out(source.y, self.procurement.holdout)
+        return training_set(source, train, self.settings.negatives, self.procurement, extractor)
+
+    def prepare(self, source: Features) -> None:
+        if self.settings.procured_for != "usfda":
+            self.training_set(source)
+
+    def learn(self, source: Features) -> None:
+        self.model = self._vendor(source)
+
+    def _vendor(self, source: Features) -> Model:
+        """The procured model; one that was procured before from the same source in the same way is read from the store.
+
+        A model without networks takes less time to make than to read.
+        """
+        cache, settings = self.config.cache, self.settings
+        if cache is None or settings.procured_for == "usfda":
+            return self._procure(source)
+        depends_on = {
+            "source": fingerprint(source), "backbone": self.backbone and self.backbone.key, "seed": self.seed,
+            "negatives": settings.negatives, "for": settings.procured_for, "threads": self.config.threads,
+            "settings": dataclasses.asdict(self.procurement), "core": stages.VERSION, "versions": versions(),
+        }  # fmt: skip
+        name = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:32]
+        file = cache / "vendors" / f"{name}.usfda"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{file}.lock"):
+            with suppress(InputError):  # absent, or damaged
+                return load(file)
+            self._procure(source).save(file, backbone=False)
+            return load(file)
+
+    def _procure(self, source: Features) -> Model:
+        given, backbone = self.settings, self.backbone or DEFAULT  # which vectors do not need
+        return procure(
+            source, method=given.procured_for, backbone=backbone, negatives=given.negatives, seed=self.seed,
+            settings=self.procurement, config=self.config,
+        )  # fmt: skip
+
+    def adapt(self, X: Matrix, source: Features | None) -> None:
+        settings, config = self.settings.deployment, self.config
+        self.model = adapt(
+            self.model, Features(X), method=self.method, seed=self.seed, settings=settings, config=config
+        )
+
+    def decide(self, X: Matrix) -> Decision:
+        return self.model.decide(X)
+
+    def latent(self, X: Matrix) -> np.ndarray:
+        return self.model.transform(Features(X))
+
+    def check(self) -> dict[str, Any] | None:
+        found: dict[str, Any] | None = self.model.card["deployment"].get("check")
+        return found
+
+    @property
+    def parameters(self) -> int:
+        return int(self.model.card["deployment"]["learnable_parameters"])
+
+    @property
+    def learning_seconds(self) -> float | None:
+        seconds = self.model.card["procurement"]["seconds"]
+        return float(seconds.get("geometry", 0) + seconds.get("networks", 0))
+
+    def all_settings(self) -> dict[str, Any]:
+        card = self.model.card
+        found = {stage: card[stage]["settings"] for stage in ("procurement", "deployment") if card[stage]}
+        return {"negatives": card["procurement"].get("negatives"), **found}
+
+
+class Paper(Usfda):
+    """Kundu et al., Universal Source-Free Domain Adaptation, CVPR 2020, to the letter (docs/method.md)."""
+
+    rejects = "a negative class is the most probable"
+    method = "paper"
+
+
+class UsfdaB(Paper):
+    """The same with negatives simulated between the class priors in place of composites."""
+
+    Settings = UsfdaBSettings

@@ -1,0 +1,1 @@
+"""From images to vectors: decoded, run through the backbone once, and kept."""

@@ -1,0 +1,1 @@
+"""The formulas, on vectors alone: nothing here knows of files or images."""

@@ -1,0 +1,72 @@
+"""What can be told of an adaptation without a label: does it help, how much is unknown, which classes are absent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from .mixture import NeighbourGraph
+
+
+@dataclass(frozen=True)
+class CheckSettings:
+    """Limits of the check, chosen on the development suite (docs/usfda.md)."""
+
+    weak: float = 0.4  # evidence below which the share of unknowns is a guess
+    # How far the estimated share of unknowns was off, by evidence, in nine of ten tasks of the development suite: it
+    # was rather too high than too low.
+    evidence: tuple[float, ...] = (0.3, 0.5, 0.7, 0.9)
+    too_high: tuple[float, ...] = (1.0, 0.4, 0.22, 0.18)
+    too_low: tuple[float, ...] = (1.0, 0.2, 0.1, 0.06)
+    absent: float = 0.1  # of the samples of a usual class: a class with fewer seems absent
+    better: float = 0.05  # gain of consistency from which on a decision looks better
+    worse: float = 0.1  # loss of consistency from which on a decision looks worse
+
+
+def label_consistency(labels: np.ndarray, graph: NeighbourGraph) -> float | None:
+    """Share of neighbours with the same label beyond what chance gives (Cohen's κ); None where all labels are one."""
+    _, y = np.unique(labels, return_inverse=True)
+    pairs = graph.weight.tocoo()
+    chance = float(np.sum((np.bincount(y) / len(y)) ** 2))
+    if chance == 1 or pairs.data.sum() == 0:
+        return None
+    same = float(pairs.data @ (y[pairs.row] == y[pairs.col]) / pairs.data.sum())
+    return (same - chance) / (1 - chance)
+
+
+def check(
+    graph: NeighbourGraph,
+    source: np.ndarray,
+    adapted: np.ndarray,
+    probability: np.ndarray,
+    classes: list[str],
+    evidence: float,
+    settings: CheckSettings,
+) -> dict[str, Any]:
+    """Compare the labels before and after adaptation; ``probability`` has the source classes and, last, unknown."""
+    share = float(probability[:, -1].mean())
+    noise = 1.64 * np.sqrt(0.1 / len(probability))
+    low = max(0.0, share - np.interp(evidence, settings.evidence, settings.too_high) - noise)
+    high = min(1.0, share + np.interp(evidence, settings.evidence, settings.too_low) + noise)
+    before, after = label_consistency(source, graph), label_consistency(adapted, graph)
+    verdict = "unclear"
+    if before is not None and after is not None:
+        if after > before + settings.better:
+            verdict = "better"
+        elif after < before - settings.worse and evidence >= settings.weak:
+            # With less evidence next to all is unknown, and κ means little.
+            verdict = "worse"
+    mass = probability[:, :-1].sum(0)
+    usual = np.median(mass[mass >= 1]) if (mass >= 1).any() else 1.0
+    return {
+        "verdict": verdict,
+        "consistency": {"source": before, "adapted": after},
+        "changed": round(100 * float(np.mean(source != adapted)), 2),
+        "evidence": round(evidence, 4),
+        "weak": evidence < settings.weak,
+        "unknown_estimate": round(100 * share, 2),
+        "unknown_interval": [round(100 * float(x), 2) for x in (low, high)],
+        "absent": [name for name, m in zip(classes, mass, strict=True) if m < settings.absent * usual],
+    }

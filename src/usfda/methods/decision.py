@@ -1,0 +1,58 @@
+"""What every method answers for a sample: a class, or *unknown*."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from ..errors import InputError
+
+STRICTNESS = 0.5  # the method's own decision
+
+
+@dataclass(frozen=True)
+class Decision:
+    """Decisions for n samples.
+
+    Parameters
+    ----------
+    best : array (n,)
+        Position of the best source class, whether it is accepted or not.
+    known : array (n,) of bool
+        Whether the sample is of its best class; otherwise it is unknown.
+    score : array (n,)
+        From 0 (unknown) to 1 (known). Our own methods call a sample known where its score reaches the strictness.
+    probability : array (n, classes + 1), optional
+        The source classes and, last, unknown; rows sum to 1.
+    ssm : array (n,), optional
+        The paper's source similarity metric w = exp(max ŷ) of the vendor's networks, from 1 to e.
+    cluster : array (n,) of int, optional
+        The cluster of an unknown sample, from 1; 0 where there is none.
+    """
+
+    best: np.ndarray
+    known: np.ndarray
+    score: np.ndarray
+    probability: np.ndarray | None = None
+    ssm: np.ndarray | None = None
+    cluster: np.ndarray | None = None
+
+
+def known_score(probability: np.ndarray) -> np.ndarray:
+    """p_best / (p_best + p_unknown) for rows of source classes and, last, unknown.
+
+    It reaches ½ exactly where the best class is at least as probable as unknown, that is, where the most probable
+    column of a row is a class. So the label is the one that goes with the probabilities, and a strictness other than ½
+    moves the same line: known is where (1 − strictness)·p_best ≥ strictness·p_unknown.
+    """
+    best, unknown = probability[:, :-1].max(1).astype(np.float64), probability[:, -1]
+    score: np.ndarray = best / np.maximum(best + unknown, 1e-300)
+    return score
+
+
+def check_strictness(value: float) -> float:
+    """The strictness, or an error where it is not from 0 to 1."""
+    if not 0 <= value <= 1:
+        raise InputError(f"strictness is from 0 (never unknown) to 1 (readily), not {value}")
+    return value

@@ -1,0 +1,214 @@
+"""A head decides: vectors in, probabilities of the source classes and of *unknown* out.
+
+A model has one head, and nothing asks which. ``source`` and ``prototypes`` are what the vendor hands over, ``paper``
+and ``usfda`` what the client makes of it.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+
+from ..errors import InputError
+from .vendor import Geometry, Shape, SourceNetworks, Tensors, Vendor, f_layout, run_f, size_in, softmax
+
+SCALE = 16.0  # τ of the prototypes' softmax, as that of the mixture
+MAX_CLUSTERS = 10_000  # of unknown samples in a model file
+
+
+class Head(ABC):
+    """What every head offers."""
+
+    name: ClassVar[str]  # as in the card
+    needs: ClassVar[str]  # the part of the vendor that it is built on, a field of Vendor
+    part: ClassVar[str]  # prefix of its own tensors in the model file
+
+    @abstractmethod
+    def probability(self, v: np.ndarray) -> np.ndarray:
+        """(n, classes + 1): the source classes and, last, unknown; rows sum to 1."""
+
+    @abstractmethod
+    def latent(self, v: np.ndarray) -> np.ndarray:
+        """The vectors by which samples are compared."""
+
+    def cluster(self, v: np.ndarray) -> np.ndarray | None:
+        """The cluster, from 1, that each sample is of if it is unknown; None where the head finds no clusters."""
+        return None
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Its own part of the model file."""
+        return {}
+
+    @classmethod
+    def layout(cls, shapes: Mapping[str, Shape], classes: int, d: int) -> dict[str, Shape]:
+        """The shapes of its own tensors in a model file, from the sizes of those that are there."""
+        return {}
+
+    @classmethod
+    @abstractmethod
+    def build(cls, vendor: Vendor, tensors: Tensors) -> Head:
+        """The head of a model file, from its own tensors."""
+
+
+def papers_probability(z: np.ndarray, classes: int) -> np.ndarray:
+    """Of the softmax ẑ over K classes: the source classes and the most probable negative class, brought to sum 1.
+
+    The most probable column is then the paper's own prediction: the argmax over K, where any negative class is unknown.
+    """
+    both = np.column_stack([z[:, :classes], z[:, classes:].max(1)])
+    p: np.ndarray = both / both.sum(1, keepdims=True)
+    return p
+
+
+class SourceHead(Head):
+    """The vendor's networks, as they were procured: ŷ = softmax(D∘F_s(v))."""
+
+    name = part = "source"
+    needs = "networks"
+
+    def __init__(self, networks: SourceNetworks):
+        self.networks = networks
+
+    def probability(self, v: np.ndarray) -> np.ndarray:
+        """Of the paper's prediction, ``papers_probability``."""
+        return papers_probability(self.networks.classify(self.latent(v)), self.networks.classes)
+
+    def latent(self, v: np.ndarray) -> np.ndarray:
+        """u = F_s(v)."""
+        return run_f(self.networks.F_s, v)
+
+    @classmethod
+    def build(cls, vendor: Vendor, tensors: Tensors) -> SourceHead:
+        """Of the vendor's networks."""
+        assert vendor.networks is not None
+        return cls(vendor.networks)
+
+
+class PrototypeHead(Head):
+    """The nearest class prototype; unknown is what lies farther than 95 % of the source samples do.
+
+    softmax over τ·z·P_c and, for unknown, τ·floor, with z centred on the source's mean. A model that was procured for
+    method ``usfda`` alone starts from it.
+    """
+
+    name = part = "prototypes"
+    needs = "geometry"
+
+    def __init__(self, geometry: Geometry):
+        self.geometry = geometry
+
+    def probability(self, v: np.ndarray) -> np.ndarray:
+        """softmax over τ·z·P_c and τ·floor."""
+        similarity = self.latent(v) @ self.geometry.prototypes.T
+        return softmax(SCALE * np.column_stack([similarity, np.full(len(v), self.geometry.floor, np.float32)]))
+
+    def latent(self, v: np.ndarray) -> np.ndarray:
+        """z, centred on the source's mean."""
+        return self.geometry.whiten(v, self.geometry.mean)
+
+    @classmethod
+    def build(cls, vendor: Vendor, tensors: Tensors) -> PrototypeHead:
+        """Of the vendor's geometry."""
+        assert vendor.geometry is not None
+        return cls(vendor.geometry)
+
+
+class PaperHead(Head):
+    """Method ``paper``: F_t in place of F_s, ẑ = softmax(D∘F_t(v))."""
+
+    name = "paper"
+    needs = "networks"
+    part = "F_t"
+
+    def __init__(self, networks: SourceNetworks, f_t: Tensors):
+        self.networks, self.f_t = networks, f_t
+
+    def probability(self, v: np.ndarray) -> np.ndarray:
+        """Of the paper's prediction, ``papers_probability``."""
+        return papers_probability(self.networks.classify(self.latent(v)), self.networks.classes)
+
+    def latent(self, v: np.ndarray) -> np.ndarray:
+        """u = F_t(v)."""
+        return run_f(self.f_t, v)
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """F_t."""
+        return dict(self.f_t)
+
+    @classmethod
+    def layout(cls, shapes: Mapping[str, Shape], classes: int, d: int) -> dict[str, Shape]:
+        """Those of an F."""
+        return f_layout(d)
+
+    @classmethod
+    def build(cls, vendor: Vendor, tensors: Tensors) -> PaperHead:
+        """Of the vendor's networks and F_t."""
+        assert vendor.networks is not None
+        return cls(vendor.networks, tensors)
+
+
+class UsfdaHead(Head):
+    """Method ``usfda``: a mixture of the source classes and of clusters of unknown samples.
+
+    p(j|z) = softmax_j(τ·z·C_j + log m_j) with centres C_j and masses m_j, z centred on the target's mean. The
+    probability of unknown is the sum over the clusters.
+    """
+
+    name = "usfda"
+    needs = "geometry"
+    part = "mixture"
+
+    def __init__(self, geometry: Geometry, mean: np.ndarray, centres: np.ndarray, bias: np.ndarray, scale: np.ndarray):
+        self.geometry, self.mean, self.centres, self.bias, self.scale = geometry, mean, centres, bias, scale
+
+    def components(self, v: np.ndarray) -> np.ndarray:
+        """p(j|z) over the source classes and the clusters."""
+        return softmax(self.scale * self.geometry.whiten(v, self.mean) @ self.centres.T + self.bias)
+
+    def probability(self, v: np.ndarray) -> np.ndarray:
+        """The source classes, and the sum over the clusters."""
+        p, classes = self.components(v), len(self.geometry.prototypes)
+        return np.column_stack([p[:, :classes], p[:, classes:].sum(1)])
+
+    def cluster(self, v: np.ndarray) -> np.ndarray | None:
+        """The most probable cluster."""
+        unknown = self.components(v)[:, len(self.geometry.prototypes) :]
+        if unknown.shape[1] == 0:
+            return np.zeros(len(v), np.int64)
+        nearest: np.ndarray = 1 + unknown.argmax(1)
+        return nearest
+
+    def latent(self, v: np.ndarray) -> np.ndarray:
+        """√p over the components."""
+        root: np.ndarray = np.sqrt(self.components(v))
+        return root
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Mean of the target, centres, log masses and τ."""
+        return {"mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale}
+
+    @classmethod
+    def layout(cls, shapes: Mapping[str, Shape], classes: int, d: int) -> dict[str, Shape]:
+        """One centre for each class and cluster."""
+        k = size_in(shapes, "bias", 0)
+        if not classes <= k <= classes + MAX_CLUSTERS:
+            raise InputError(f"its mixture has {k} components for {classes} classes")
+        return {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": ()}
+
+    @classmethod
+    def build(cls, vendor: Vendor, tensors: Tensors) -> UsfdaHead:
+        """Of the vendor's geometry and the mixture."""
+        assert vendor.geometry is not None
+        return cls(vendor.geometry, **tensors)
+
+
+HEADS: dict[str, type[Head]] = {head.name: head for head in (SourceHead, PrototypeHead, PaperHead, UsfdaHead)}
+
+
+def starting_head(vendor: Vendor) -> Head:
+    """The head that a client starts from: that of the networks, or of the prototypes where there are none."""
+    head = SourceHead if vendor.networks is not None else PrototypeHead
+    return head.build(vendor, {})

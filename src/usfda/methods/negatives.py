@@ -1,0 +1,161 @@
+"""Negative samples D_n: spline composites of images of different classes, and their latent substitutes.
+
+A composite merges two images along a parabola through the central region. The unordered set of its classes is its
+negative class. Which images and splines are merged depends on the images and class names alone, never on the seed, and
+a composite's key is made of the keys of its images and splines: seeds, label sets and experiments share its features.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import math
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .priors import RIDGE, ClassPriors
+
+SPLINES_PER_GROUP = 2  # each used both ways round: four composites of every group of images, as in the authors' port
+
+
+@dataclass(frozen=True)
+class Composites:
+    """Plan of n composites: images (n, k) by index, splines (n, k−1, 5), negative class (n,)."""
+
+    images: np.ndarray
+    splines: np.ndarray
+    y: np.ndarray
+    classes: list[tuple[str, ...]]
+
+    def __len__(self) -> int:
+        return len(self.y)
+
+
+def spline(u: np.ndarray) -> np.ndarray:
+    """Uniform (…, 5) to splines (y_0, x_m, y_m, y_1, vertical) through (0, y_0), (x_m, y_m), (1, y_1), side = 1."""
+    u = u.copy()
+    u[..., 1] = 0.5 + (2 * u[..., 1] - 1) * 30 / 224
+    u[..., 2] = 0.5 + (2 * u[..., 2] - 1) * 10 / 224
+    u[..., 4] = u[..., 4] < 0.5
+    return u
+
+
+def masks(splines: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Boolean (n, height, width): the side of each parabola on which the first image stands."""
+    out = np.empty((len(splines), *size), bool)
+    vertical = splines[:, 4] > 0
+    out[~vertical] = _above(splines[~vertical], *size)
+    out[vertical] = _above(splines[vertical], *size[::-1]).transpose(0, 2, 1)
+    return out
+
+
+def _above(splines: np.ndarray, height: int, width: int) -> np.ndarray:
+    y0, xm, ym, y1, _ = splines.T[:, :, None]
+    x = np.linspace(0, 1, width, dtype=np.float32)
+    # Lagrange's form of the parabola through the three points.
+    curve = y0 * (x - xm) * (x - 1) / xm + ym * x * (x - 1) / (xm * (xm - 1)) + y1 * x * (x - xm) / (1 - xm)
+    y: np.ndarray = np.arange(height, dtype=np.float32)[:, None] / height
+    out: np.ndarray = y < curve[:, None, :]
+    return out
+
+
+def compose(images: np.ndarray, splines: np.ndarray) -> np.ndarray:
+    """Composites (n, h, w, 3) of images (n, k, h, w, 3): each further image takes the far side of its own spline."""
+    n, k, height, width, channels = images.shape
+    lines = images.reshape(n, k, height, width * channels)  # numpy is twice as fast where nothing is broadcast
+    out = lines[:, 0]
+    for j in range(1, k):
+        out = np.where(masks(splines[:, j - 1], (height, width)).repeat(channels, 2), out, lines[:, j])
+    return out.reshape(n, height, width, channels)
+
+
+def negative_classes(classes: int, images: int, most: int) -> list[tuple[int, ...]]:
+    """All sets of ``images`` classes, by index, or ``most`` of them drawn evenly where there are more."""
+    if classes < images:
+        return []
+    if math.comb(classes, images) <= most:
+        return list(itertools.combinations(range(classes), images))
+    rng = np.random.default_rng(0)
+    chosen: set[tuple[int, ...]] = set()
+    while len(chosen) < most:
+        chosen.add(tuple(sorted(rng.choice(classes, images, replace=False).tolist())))
+    return sorted(chosen)
+
+
+def plan(labels: np.ndarray, total: int, images: int = 2, most: int = 600) -> Composites:
+    """About ``total`` composites, evenly over the negative classes."""
+    members = {name: np.flatnonzero(labels == name) for name in np.unique(labels).tolist()}
+    names = list(members)
+    groups = [tuple(names[c] for c in group) for group in negative_classes(len(names), images, most)]
+    each = math.ceil(total / max(1, len(groups)) / (2 * SPLINES_PER_GROUP))
+    chosen, splines = [np.empty((0, images), np.int64)], [np.empty((0, images - 1, 5), np.float32)]
+    for group in groups:
+        # A row of random numbers is a group of images with its splines: more composites keep those that there were.
+        rng = np.random.default_rng(zlib.crc32("\n".join(group).encode()))
+        u = rng.random((each, images + SPLINES_PER_GROUP * (images - 1) * 5), dtype=np.float32)
+        pick = np.stack([members[name][(u[:, j] * len(members[name])).astype(int)] for j, name in enumerate(group)], 1)
+        pick = np.repeat(pick, SPLINES_PER_GROUP, 0)
+        cuts = spline(u[:, images:].reshape(len(pick), images - 1, 5))
+        chosen += [pick, pick[:, ::-1]]  # the complementary composite has the images in reverse order
+        splines += [cuts, cuts[:, ::-1]]
+    y = np.repeat(np.arange(len(groups)), 2 * SPLINES_PER_GROUP * each)
+    return Composites(np.concatenate(chosen), np.concatenate(splines), y, groups)
+
+
+def composite_key(keys: Sequence[bytes], splines: np.ndarray) -> bytes:
+    """The content key of a composite: that of its images and its splines."""
+    return hashlib.sha256(b"composite" + b"".join(keys) + splines.astype("<f4").tobytes()).digest()
+
+
+def latent_negatives(
+    kind: str, priors: ClassPriors, u: Tensor, y: Tensor, n: int, most: int, generator: torch.Generator
+) -> Callable[[], tuple[Tensor, Tensor]]:
+    """Negatives in the latent space, n per call, from the priors of the source's u and y as they are now.
+
+    ``latent`` (|C_n|* = 0): just beyond the radius that holds 99.7 % of the samples of a class, and beyond that of all
+    other classes; one negative class. ``prior`` (USFDA-b): between samples of two class priors, labelled by the pair.
+    """
+    if kind == "prior":
+        pairs = torch.tensor(negative_classes(len(priors.means), 2, most), device=u.device)
+
+        def between() -> tuple[Tensor, Tensor]:
+            which = torch.randint(len(pairs), (n,), generator=generator).to(u.device)
+            a, b = (priors.sample(pairs[which, i], generator) for i in (0, 1))
+            mix = 0.3 + 0.4 * torch.rand(n, 1, generator=generator).to(u)
+            return mix * a + (1 - mix) * b, which
+
+        return between
+
+    # Distances in units of each coordinate's own spread: a full covariance, fitted to fewer samples than dimensions,
+    # would put every new sample of a class beyond the radius of those that it was fitted to.
+    means = priors.means
+    parts = [u[y == c] for c in range(len(means))]
+    scale = 1 / torch.stack([p.var(0, correction=min(1, len(p) - 1)) + RIDGE for p in parts])
+
+    def distance(z: Tensor) -> Tensor:
+        """Squared, to every class: Σ_j (z_j − μ_cj)² / σ²_cj, as matrix products."""
+        return z.square() @ scale.T - 2 * z @ (means * scale).T + (means.square() * scale).sum(1)
+
+    radius = torch.stack([torch.quantile(distance(p)[:, c], 0.997) for c, p in enumerate(parts)])
+
+    def outside() -> tuple[Tensor, Tensor]:
+        """Samples moved straight away from their class, to between one and two radii."""
+        found = u[:0]
+        for _ in range(100):
+            index = torch.randint(len(u), (n,), generator=generator).to(u.device)
+            c = y[index]
+            away = u[index] - means[c]
+            reach = radius[c] / (away.square() * scale[c]).sum(1).clamp(min=1e-12)
+            far = 1 + torch.rand(n, generator=generator).to(u)
+            z = means[c] + (far * reach.sqrt())[:, None] * away
+            found = torch.cat([found, z[(distance(z) > radius).all(1)]])[:n]
+            if len(found) == n:
+                return found, y.new_zeros(n)
+        raise RuntimeError("the class priors leave no room for latent negatives; use negatives prior")
+
+    return outside

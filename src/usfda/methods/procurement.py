@@ -1,0 +1,193 @@
+"""The vendor's networks: F_s, D and G learn the source classes and what is none of them (method ``paper``).
+
+Four losses take turns, one per iteration, each with an Adam optimiser of its own (docs/method.md):
+
+    L_CE (F_s, D)  −log ŷ_s − α·log ŷ_n        one softmax over K = |C_s| + |C_n|
+    L_v  (F_s, G)  |v_s − G(F_s(v_s))|          positives
+    L_u  (F_s, G)  |u_r − F_s(G(u_r))|          u_r ~ N(μ_c, Σ_c), c uniform
+    L_p  (F_s)     −log softmax_c(log N(u_s | μ_c, Σ_c) / T) at the true class, T = dim u
+
+Until the first priors, at ``update_every``, only L_CE and L_v run.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from ..config import Config
+from ..data.samples import Matrix
+from ..errors import InputError
+from .negatives import latent_negatives
+from .networks import D, arrays, batches, in_pieces, learnable, make_f, make_g, torch_device
+from .priors import ClassPriors
+from .vendor import SourceNetworks
+
+Negatives = Literal["composite", "latent", "prior"]
+
+
+@dataclass(frozen=True)
+class ProcurementSettings:
+    """Defaults of the vendor's stage; docs/method.md says how they were chosen."""
+
+    iterations: int = 300  # turns of all losses together: held-out source accuracy rises no more after them
+    update_every: int = 100  # iterations between two updates of the class priors: by then F_s separates the classes
+    batch: int = 64  # positives per step, as in the ports of the authors' code
+    negative_batch: int = 64  # negatives per step, likewise
+    lr: float = 1e-4  # of Adam, as in the paper
+    alpha: float = 0.2  # weight of the negatives in L_CE, as in the paper
+    composites: int = 4000  # negatives made of source images, in all: twice as many change no more than a seed does
+    images_per_composite: int = 2  # as in the paper
+    max_negative_classes: int = 600  # of all sets of classes, so many are used; the paper's number for ImageNet
+    holdout: float = 0.1  # share of every class that is kept from training, to measure source accuracy
+
+    def __post_init__(self) -> None:
+        counts = (self.iterations, self.update_every, self.negative_batch, self.composites, self.max_negative_classes)
+        if min(counts) < 1:
+            raise InputError("iterations, update_every, negative_batch, composites, max_negative_classes start at 1")
+        if self.images_per_composite < 2 or self.batch < 2:
+            raise InputError("a composite has two images or more, a batch two positives or more")
+        if not (0 <= self.holdout < 1 and 0 < self.lr < math.inf and 0 <= self.alpha < math.inf):
+            raise InputError("holdout must be in [0, 1), lr positive and alpha not negative")
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """What the vendor's networks learn from: vectors of the source and, where they are made of images, of negatives."""
+
+    X: Matrix
+    y: np.ndarray  # positions of the classes, 0 … classes−1
+    classes: int
+    train: np.ndarray  # indices of the samples to learn from
+    kind: Negatives
+    negative_classes: int
+    X_n: Matrix | None = None
+    y_n: np.ndarray | None = None
+
+
+@dataclass(frozen=True)
+class Trained:
+    """F_s, D and G, and the losses on the way."""
+
+    f: nn.Module
+    d: nn.Module
+    g: nn.Module
+    history: dict[str, list[float]]
+
+    @property
+    def networks(self) -> SourceNetworks:
+        """What is handed over: F_s and D."""
+        return SourceNetworks(arrays(self.f), arrays(self.d))
+
+    @property
+    def parameters(self) -> int:
+        """Learnable parameters of F_s, D and G."""
+        return learnable(self.f, self.d, self.g)
+
+
+def hold_out(y: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
+    """Indices to train on and to hold out: evenly spaced in every class, the same for every seed."""
+    if share == 0:
+        return np.arange(len(y)), np.empty(0, np.int64)
+    held_out = []
+    for c in np.unique(y):
+        members = np.flatnonzero(y == c)
+        n = min(max(1, round(share * len(members))), len(members) - 1)  # one at least to learn from
+        held_out.append(members[((np.arange(n) + 0.5) * len(members) / n).astype(int)])
+    out = np.sort(np.concatenate(held_out))
+    return np.setdiff1d(np.arange(len(y)), out), out
+
+
+def l_p(u: Tensor, y: Tensor, priors: ClassPriors) -> Tensor:
+    """Cross-entropy over log-densities; T = dim u keeps it finite: a log-density grows with the dimension."""
+    return functional.cross_entropy(priors.log_density(u) / u.shape[1], y)
+
+
+def train_source(
+    data: TrainingSet, settings: ProcurementSettings, seed: int, config: Config, text: str = "networks"
+) -> Trained:
+    """Train F_s, D and G; ``text`` stands beside the progress bar."""
+    with torch_device(config) as device:
+        return _train(data, settings, seed, config, device, text)
+
+
+def _train(
+    data: TrainingSet, settings: ProcurementSettings, seed: int, config: Config, device: torch.device, text: str
+) -> Trained:
+    X, train, X_n, y_n, classes = data.X, data.train, data.X_n, data.y_n, data.classes
+    rng = np.random.default_rng(seed)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        f, g, d = make_f(X.shape[1]), make_g(X.shape[1]), D(classes, data.negative_classes)
+    f, g, d = f.to(device), g.to(device), d.to(device)
+    generator = torch.Generator().manual_seed(seed)
+    optimisers = {
+        name: torch.optim.Adam([p for m in modules for p in m.parameters()], lr=settings.lr, fused=True)
+        for name, modules in {"L_CE": (f, d), "L_v": (f, g), "L_u": (f, g), "L_p": (f,)}.items()
+    }
+    next_positive = batches(train, settings.batch, rng)
+    next_negative = batches(np.arange(0 if y_n is None else len(y_n)), settings.negative_batch, rng)
+    y_all = torch.from_numpy(data.y.astype(np.int64)).to(device)
+    priors: ClassPriors | None = None
+    latent: Callable[[], tuple[Tensor, Tensor]] | None = None
+    history: dict[str, list[float]] = {name: [] for name in optimisers}
+
+    def vectors(index: np.ndarray, source: Matrix = X) -> Tensor:
+        return torch.from_numpy(source[index]).to(device)
+
+    def l_ce(index: np.ndarray) -> Tensor:
+        y_s = y_all[index]
+        if X_n is not None and y_n is not None:
+            chosen = next_negative()
+            u = f(torch.cat([vectors(index), vectors(chosen, X_n)]))
+            u_s, u_n, c_n = u[: len(index)], u[len(index) :], torch.from_numpy(y_n[chosen]).to(device)
+        else:
+            u_s = f(vectors(index))
+            u_n, c_n = latent() if latent else (u_s[:0], y_s[:0])
+        loss = functional.cross_entropy(d(u_s), y_s)
+        if len(u_n) == 0:
+            return loss
+        return loss + settings.alpha * functional.cross_entropy(d(u_n), classes + c_n)
+
+    with config.progress(settings.iterations, text, "iterations") as advance:
+        for iteration in range(settings.iterations):
+            if iteration and iteration % settings.update_every == 0:
+                u = in_pieces(f.eval(), vectors, train)
+                priors = ClassPriors(u, y_all[train], classes)
+                if data.kind != "composite":
+                    latent = latent_negatives(
+                        data.kind, priors, u, y_all[train], settings.negative_batch, settings.max_negative_classes,
+                        generator,
+                    )  # fmt: skip
+            turns = ("L_CE", "L_v", "L_u", "L_p") if priors else ("L_CE", "L_v")
+            name = turns[iteration % len(turns)]
+            index = next_positive()
+            f.train()
+            if name == "L_CE":
+                loss = l_ce(index)
+            elif name == "L_v":
+                v = vectors(index)
+                loss = (v - g(f(v))).abs().mean()
+            elif name == "L_u":
+                assert priors is not None
+                c = torch.randint(classes, (len(index),), generator=generator).to(device)
+                u_r = priors.sample(c, generator)
+                loss = (u_r - f(g(u_r))).abs().mean()
+            else:
+                assert priors is not None
+                loss = l_p(f(vectors(index)), y_all[index], priors)
+            optimisers[name].zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimisers[name].step()
+            history[name].append(loss.item())
+            if not np.isfinite(history[name][-1]):
+                raise RuntimeError(f"procurement diverged: {name} is not finite at iteration {iteration}")
+            advance(1)
+    return Trained(f.cpu().eval(), d.cpu().eval(), g.cpu().eval(), history)

@@ -1,0 +1,198 @@
+"""What the vendor hands over, and what it computes. NumPy alone: a model that only decides needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import TypeVar
+
+import numpy as np
+
+from ..errors import InputError
+
+Tensors = Mapping[str, np.ndarray]
+Shape = tuple[int, ...]
+Value = TypeVar("Value")
+LATENT = 256  # dimensions of u = F(v)
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    """Of each row."""
+    e = np.exp(z - z.max(1, keepdims=True))
+    p: np.ndarray = e / e.sum(1, keepdims=True)
+    return p
+
+
+def normalise(v: np.ndarray) -> np.ndarray:
+    """Rows at unit length; a row of zeros stays one."""
+    unit: np.ndarray = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12)
+    return unit
+
+
+def signed_root(v: np.ndarray) -> np.ndarray:
+    """x̃ = sign(x)·√|x|, which evens out the few large coordinates of a feature."""
+    root: np.ndarray = np.sign(v) * np.sqrt(np.abs(v))
+    return root
+
+
+def run_f(f: Tensors, v: np.ndarray) -> np.ndarray:
+    """u = F(v) for the weights of an F (``networks.make_f``), as torch computes it in eval mode."""
+
+    def linear(x: np.ndarray, i: int) -> np.ndarray:
+        y: np.ndarray = x @ f[f"{i}.weight"].T + f[f"{i}.bias"]
+        return y
+
+    def batch_norm(x: np.ndarray, i: int) -> np.ndarray:
+        gain = f[f"{i}.weight"] / np.sqrt(f[f"{i}.running_var"] + np.float32(1e-5))
+        y: np.ndarray = (x - f[f"{i}.running_mean"]) * gain + f[f"{i}.bias"]
+        return y
+
+    def elu(x: np.ndarray) -> np.ndarray:
+        return np.where(x > 0, x, np.expm1(np.minimum(x, 0)))
+
+    u = elu(linear(v, 0))
+    u = elu(batch_norm(linear(u, 2), 3))
+    u = elu(linear(u, 5))
+    return elu(batch_norm(linear(u, 7), 8))
+
+
+def f_layout(d: int) -> dict[str, Shape]:
+    """The shapes of the weights of an F."""
+    layout: dict[str, Shape] = {}
+    for i, (rows, columns) in {0: (1024, d), 2: (1024, 1024), 5: (LATENT, 1024), 7: (LATENT, LATENT)}.items():
+        layout |= {f"{i}.weight": (rows, columns), f"{i}.bias": (rows,)}
+    for i, width in {3: 1024, 8: LATENT}.items():
+        layout |= {f"{i}.{name}": (width,) for name in ("weight", "bias", "running_mean", "running_var")}
+        layout[f"{i}.num_batches_tracked"] = ()
+    return layout
+
+
+def size_in(shapes: Mapping[str, Shape], name: str, axis: int) -> int:
+    """The size of a tensor along an axis; an error where there is no such tensor, or nothing in it."""
+    if name not in shapes or len(shapes[name]) <= axis or shapes[name][axis] == 0:
+        raise InputError(f"its tensor {name} is missing or empty")
+    return shapes[name][axis]
+
+
+@dataclass(frozen=True)
+class SourceNetworks:
+    """The weights of F_s and D: for method ``paper``, for the source model and for the SSM."""
+
+    F_s: Tensors
+    D: Tensors
+
+    @staticmethod
+    def layout(shapes: Mapping[str, Shape], classes: int) -> dict[str, Shape]:
+        """The shapes of all its tensors in a model file, from the sizes of those that are there."""
+        d, n = size_in(shapes, "F_s.0.weight", 1), size_in(shapes, "D.negative.bias", 0)
+        layout = {f"F_s.{name}": shape for name, shape in f_layout(d).items()}
+        layout |= {"D.source.weight": (classes, LATENT), "D.source.bias": (classes,)}
+        return layout | {"D.negative.weight": (n, LATENT), "D.negative.bias": (n,)}
+
+    @property
+    def classes(self) -> int:
+        """|C_s|."""
+        return len(self.D["source.bias"])
+
+    @property
+    def negative_classes(self) -> int:
+        """|C_n|."""
+        return len(self.D["negative.bias"])
+
+    @property
+    def dim(self) -> int:
+        """d, the size of a vector."""
+        return int(self.F_s["0.weight"].shape[1])
+
+    def classify(self, u: np.ndarray) -> np.ndarray:
+        """softmax(D(u)) over all K = |C_s| + |C_n| classes."""
+        parts = [u @ self.D[f"{part}.weight"].T + self.D[f"{part}.bias"] for part in ("source", "negative")]
+        return softmax(np.concatenate(parts, 1))
+
+    def ssm(self, v: np.ndarray) -> np.ndarray:
+        """w = exp(max_{i≤|C_s|} ŷ_i), the source similarity metric of eq. 2 before it is rescaled."""
+        w: np.ndarray = np.exp(self.classify(run_f(self.F_s, v))[:, : self.classes].max(1))
+        return w
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """Where the source classes lie in the space of M: for method ``usfda``.
+
+    Parameters
+    ----------
+    whitener : array (d, d)
+        W, which whitens the spread within the source classes.
+    prototypes : array (classes, d)
+        P_c, the mean of z over a class, at unit length.
+    mean : array (d,)
+        μ of the source: the mean of the class means of x̃.
+    cohesion : array ()
+        Mean cosine of a source sample with the mean of the others of its class: how alike a class is at home.
+    floor : array ()
+        The cosine above which 95 % of the source samples lie.
+    """
+
+    whitener: np.ndarray
+    prototypes: np.ndarray
+    mean: np.ndarray
+    cohesion: np.ndarray
+    floor: np.ndarray
+
+    @staticmethod
+    def layout(shapes: Mapping[str, Shape], classes: int) -> dict[str, Shape]:
+        """The shapes of all its tensors in a model file, from the sizes of those that are there."""
+        d = size_in(shapes, "geometry.whitener", 0)
+        layout: dict[str, Shape] = {"whitener": (d, d), "prototypes": (classes, d), "mean": (d,)}
+        return {f"geometry.{name}": shape for name, shape in {**layout, "cohesion": (), "floor": ()}.items()}
+
+    @property
+    def dim(self) -> int:
+        """d, the size of a vector."""
+        return len(self.whitener)
+
+    def whiten(self, v: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """z = W(x̃ − μ), at unit length."""
+        return normalise((signed_root(v) - mean) @ self.whitener.T)
+
+
+def own_part(tensors: Mapping[str, Value], prefix: str) -> dict[str, Value]:
+    """Those tensors whose name begins with the prefix, by the rest of their name."""
+    return {key.removeprefix(f"{prefix}."): t for key, t in tensors.items() if key.startswith(f"{prefix}.")}
+
+
+@dataclass(frozen=True)
+class Vendor:
+    """The vendor's part of a model: what a method of deployment starts from. One of the two may be missing."""
+
+    networks: SourceNetworks | None
+    geometry: Geometry | None
+
+    @property
+    def dim(self) -> int:
+        """d, the size of the vectors that the model takes."""
+        part = self.networks or self.geometry
+        assert part is not None
+        return part.dim
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Its part of the model file."""
+        parts: dict[str, Tensors] = {}
+        if self.networks is not None:
+            parts |= {"F_s": self.networks.F_s, "D": self.networks.D}
+        if self.geometry is not None:
+            parts["geometry"] = {f.name: getattr(self.geometry, f.name) for f in fields(Geometry)}
+        return {f"{part}.{name}": t for part, tensors in parts.items() for name, t in tensors.items()}
+
+    @staticmethod
+    def layout(shapes: Mapping[str, Shape], classes: int) -> dict[str, Shape]:
+        """The shapes of all its tensors in a model file, from the sizes of those that are there."""
+        networks = SourceNetworks.layout(shapes, classes) if own_part(shapes, "F_s") else {}
+        return networks | (Geometry.layout(shapes, classes) if own_part(shapes, "geometry") else {})
+
+    @classmethod
+    def build(cls, tensors: Tensors) -> Vendor:
+        """Of the tensors of a model file, which were checked before."""
+        f_s, geometry = own_part(tensors, "F_s"), own_part(tensors, "geometry")
+        networks = SourceNetworks(f_s, own_part(tensors, "D")) if f_s else None
+        return cls(networks, Geometry(**geometry) if geometry else None)

@@ -1,0 +1,360 @@
+"""The ``.usfda`` file: read as if it came from a stranger, written whole or not at all.
+
+It is a zip of exactly ``card.json``, ``tensors.safetensors`` and (unless it was left out) ``backbone.onnx``, in this
+order, nothing compressed and nothing pickled. Reading it accepts these bytes and no others: the headers of the zip are
+compared with the ones that writing it would give, every member with its checksum and a bound on its size, the names,
+types and shapes of all tensors with those that the card asks for, before anything is allocated for them. The graph of
+the backbone is checked when it is built (``backbones/graph.py``).
+
+The file holds no image, no path and no file name, and no vector of a single image: every statistic in it is taken
+over two samples or more.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, NamedTuple
+
+import numpy as np
+import safetensors.numpy
+
+from .data.reading import check_class_names
+from .errors import InputError
+from .files import atomic_write
+from .methods.heads import HEADS
+from .methods.vendor import Shape, Tensors, Vendor, own_part
+
+FORMAT = 3
+LIMITS = {  # the members in their order, and how many bytes each may have
+    "card.json": 2**23,
+    "tensors.safetensors": 2**30,
+    "backbone.onnx": 2**30,
+}
+MAX_HEADER = 2**20  # bytes of the header of the tensors
+DTYPES = {"F32": "<f4", "I64": "<i8"}
+PIECE = 2**20  # numbers that are looked at together
+MAX_CLASSES = 10_000  # what adapting takes grows with classes × samples
+MAX_VALUES = 2**19  # in the card: each takes many times its size once it is parsed
+MAX_NUMBER = 2**63
+DEPTH = 12  # of nested values in the card
+MESSAGE = 400  # characters of a message that may repeat what stands in a file
+
+# What the commands show of a card. A name with a question mark may be missing, a star is any name; a list of one kind
+# is of any length, a tuple is a choice.
+NUMBER = int | float
+PROCUREMENT = {
+    "method": str,
+    "classes": {"*": int},
+    "settings": dict,
+    "seed": int,
+    "validation": {"head": str, "samples": int, "accuracy": NUMBER | None, "rejected": NUMBER | None},
+    "seconds": {"*": NUMBER},
+    "versions": dict,
+    "negatives?": {"kind": str, "classes": int, "samples": int},
+    "history?": {"*": [NUMBER]},
+}
+DEPLOYMENT = {
+    "method": str,
+    "strictness": NUMBER,
+    "samples": int,
+    "seed": int,
+    "settings": dict,
+    "unknown_share": NUMBER,
+    "seconds": {"*": NUMBER},
+    "versions": dict,
+    "check?": {
+        "verdict": ("better", "unclear", "worse"),
+        "consistency": {"source": NUMBER | None, "adapted": NUMBER | None, "*": NUMBER | None},
+        "weak": bool,
+        "unknown_estimate": NUMBER,
+        "unknown_interval": [NUMBER, NUMBER],
+        "absent": [str],
+        "clusters?": {"*": int},
+    },
+}
+
+# The structures of a zip with stored members, to the byte as Python's zipfile writes them. They have no place for a
+# comment, an extra field, a second member of a name, or another date.
+LOCAL = struct.Struct("<4s5H3L2H")
+CENTRAL = struct.Struct("<4s4B4H3L5H2L")
+END = struct.Struct("<4s4H2LH")
+DATE = 33  # the first of January 1980
+MODE = 0o600 << 16  # of an unpacked file
+
+
+@dataclass(frozen=True)
+class ModelFile:
+    """What a model file holds."""
+
+    card: dict[str, Any]
+    tensors: Tensors
+    backbone: bytes | None
+
+
+def _zip_parts(members: list[tuple[str, int, int]]) -> tuple[list[bytes], bytes]:
+    """The local header of each member (name, crc, size), and all that follows the last of them."""
+    headers, central, offset = [], b"", 0
+    for name, crc, size in members:
+        common = (20, 0, 0, 0, DATE, crc, size, size, len(name), 0)
+        headers.append(LOCAL.pack(b"PK\3\4", *common) + name.encode())
+        entry = (20, 3, 20, 0, 0, 0, 0, DATE, crc, size, size, len(name), 0, 0, 0, 0, MODE, offset)
+        central += CENTRAL.pack(b"PK\1\2", *entry) + name.encode()
+        offset += len(headers[-1]) + size
+    end = END.pack(b"PK\5\6", 0, 0, len(members), len(members), len(central), offset, 0)
+    return headers, central + end
+
+
+def write_model_file(path: Path, content: ModelFile) -> None:
+    """Write the file, whole or not at all."""
+    card = json.dumps({"format": FORMAT, **content.card}, indent=1, ensure_ascii=False).encode()
+    sizes = (len(card), MAX_HEADER + sum(t.nbytes for t in content.tensors.values()), len(content.backbone or b""))
+    for size, (name, limit) in zip(sizes, LIMITS.items(), strict=True):
+        if size > limit:
+            raise InputError(f"{path}: {name} would have {size:,} bytes, more than the {limit:,} of a model file")
+    tensors = {name: np.asarray(t, order="C") for name, t in content.tensors.items()}
+    members = {"card.json": card, "tensors.safetensors": safetensors.numpy.save(tensors)}
+    if content.backbone is not None:
+        members["backbone.onnx"] = content.backbone
+    headers, end = _zip_parts([(name, zlib.crc32(data), len(data)) for name, data in members.items()])
+    with atomic_write(path) as file:
+        for header, data in zip(headers, members.values(), strict=True):
+            file.write(header)
+            file.write(data)
+        file.write(end)
+
+
+def read_model_file(path: Path) -> ModelFile:
+    """Read and check a file; nothing in it is executed. An error is one line that names the file."""
+    if not path.is_file():
+        raise InputError(f"{path}: no such model file")
+    try:
+        with path.open("rb") as file:
+            members = {member.name: member for member in _member_headers(file, path.stat().st_size)}
+            card = _read_card(_content(file, members["card.json"]))
+            places = _check_tensors(file, members["tensors.safetensors"], card)
+            tensors = _read_tensors(_content(file, members["tensors.safetensors"]), places)
+            backbone = _content(file, members["backbone.onnx"]) if "backbone.onnx" in members else None
+        return ModelFile(card, tensors, backbone)
+    except InputError as error:
+        raise InputError(f"{path}: {str(error)[:MESSAGE]}") from None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
+        reason = f"{type(error).__name__}: {error}"[:MESSAGE]
+        raise InputError(f"{path}: not a usfda model file, or damaged ({reason})") from None
+
+
+def member_sizes(path: Path) -> dict[str, int]:
+    """The members of a file and their sizes in bytes."""
+    with path.open("rb") as file:
+        return {member.name: member.size for member in _member_headers(file, path.stat().st_size)}
+
+
+class Member(NamedTuple):
+    """A part of the file: its name, checksum and size, and where its data begin."""
+
+    name: str
+    crc: int
+    size: int
+    place: int
+
+
+def _member_headers(file: IO[bytes], total: int) -> list[Member]:
+    """The members, from the headers alone."""
+    damaged = InputError("not a usfda model file, or damaged (its zip headers are not those of one)")
+    found: list[Member] = []
+    offset = 0
+    while len(found) <= len(LIMITS):
+        file.seek(offset)
+        header = file.read(LOCAL.size)
+        if len(header) < LOCAL.size or not header.startswith(b"PK\3\4"):
+            break
+        *_, crc, size, _, length, _ = LOCAL.unpack(header)
+        name = file.read(min(length, 64)).decode("ascii", "replace")
+        if name not in LIMITS:
+            raise InputError(f"not a usfda model file (it has a member {name!r})")
+        if size > LIMITS[name]:
+            raise InputError(f"its member {name} has {size:,} bytes, more than the {LIMITS[name]:,} that are allowed")
+        found.append(Member(name, crc, size, offset + LOCAL.size + length))
+        offset = found[-1].place + size
+    names = [member.name for member in found]
+    if names not in ([*LIMITS], [*LIMITS][:2]):
+        raise InputError(f"not a usfda model file (its members are {', '.join(names) or 'none'})") if names else damaged
+    headers, end = _zip_parts([member[:3] for member in found])
+    if offset + len(end) != total:
+        raise damaged
+    for header, member in zip(headers, found, strict=True):
+        file.seek(member.place - len(header))
+        if file.read(len(header)) != header:
+            raise damaged
+    file.seek(offset)
+    if file.read() != end:
+        raise damaged
+    return found
+
+
+def _content(file: IO[bytes], member: Member) -> bytes:
+    file.seek(member.place)
+    content = file.read(member.size)
+    if len(content) != member.size or zlib.crc32(content) != member.crc:
+        raise InputError(f"damaged ({member.name} does not have the checksum that the file states)")
+    return content
+
+
+def _parse(content: bytes, part: str) -> dict[str, Any]:
+    """The JSON object in a part of the file: plain values, no name twice, and texts that can be printed."""
+
+    def no_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise InputError(f"{part} names something twice")
+        return dict(pairs)
+
+    def no_constant(name: str) -> None:
+        raise InputError(f"{part} has the number {name}")
+
+    if sum(content.count(sign) for sign in (b",", b"[", b"{")) > MAX_VALUES:
+        raise InputError(f"{part} has more than {MAX_VALUES:,} values")
+    values = json.loads(content.decode(), object_pairs_hook=no_duplicates, parse_constant=no_constant)
+    if not isinstance(values, dict):
+        raise InputError(f"{part} is no JSON object")
+    _check_values(values, part, DEPTH)
+    return values
+
+
+def _check_values(value: Any, part: str, depth: int) -> None:
+    """No text can move a cursor, set a colour or hide what follows it; no number is beyond what can be shown."""
+    if depth == 0:
+        raise InputError(f"{part} is nested too deeply")
+    if isinstance(value, str) and not value.isprintable():
+        raise InputError(f"{part} has a text that cannot be printed: {value[:80]!r}")
+    if isinstance(value, int | float) and not abs(value) < MAX_NUMBER:
+        raise InputError(f"{part} has a number that is too large")
+    if isinstance(value, dict):
+        for key in value:
+            _check_values(key, part, depth)
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list) else ():
+        _check_values(inner, part, depth - 1)
+
+
+def _read_card(content: bytes) -> dict[str, Any]:
+    card = _parse(content, "its card")
+    if not isinstance(card.get("format"), int):
+        raise InputError("not a usfda model file (its card names no format)")
+    if card["format"] != FORMAT:
+        newer = "update usfda to read it" if card["format"] > FORMAT else "procure it again"
+        raise InputError(f"model file format {card['format']}, this version of usfda reads {FORMAT}; {newer}")
+    del card["format"]
+    classes = card["classes"]
+    if not isinstance(classes, list) or not 2 <= len(classes) <= MAX_CLASSES or len(set(classes)) < len(classes):
+        raise InputError(f"its card must name 2 to {MAX_CLASSES:,} different classes")
+    if not all(isinstance(name, str) for name in classes):
+        raise InputError("its card has a class whose name is no text")
+    check_class_names(classes)
+    if card["head"] not in HEADS:
+        raise InputError(f"its head is {card['head']!r}; choose from {', '.join(HEADS)}")
+    _check_kind(card["procurement"], PROCUREMENT, "procurement")
+    if list(card["procurement"]["classes"]) != classes:
+        raise InputError("its card names other classes in the account of the procurement")
+    if card["deployment"] is not None:
+        _check_kind(card["deployment"], DEPLOYMENT, "deployment")
+        if not 0 <= card["deployment"]["strictness"] <= 1:
+            raise InputError("its strictness is not from 0 to 1")
+    return card
+
+
+def _check_kind(value: Any, kind: Any, where: str) -> None:
+    """Raise an error unless a value of the card is of its kind, with all that belongs to it."""
+    wrong = InputError(f"its card has {where} of the wrong kind")
+    if isinstance(kind, dict):
+        if not isinstance(value, dict):
+            raise wrong
+        for name, inner in kind.items():
+            key = name.rstrip("?")
+            if name == "*":
+                for other in value:
+                    _check_kind(value[other], inner, f"{where}.{other}")
+            elif key in value:
+                _check_kind(value[key], inner, f"{where}.{key}")
+            elif key == name:
+                raise InputError(f"its card lacks {where}.{key}")
+    elif isinstance(kind, list):
+        if not isinstance(value, list) or (len(kind) > 1 and len(kind) != len(value)):
+            raise wrong
+        for inner in value:
+            _check_kind(inner, kind[0], where)
+    elif value not in kind if isinstance(kind, tuple) else not isinstance(value, kind):
+        raise wrong
+
+
+class Place(NamedTuple):
+    """Where a tensor lies in its member, as its header says."""
+
+    dtype: str
+    shape: Shape
+    start: int
+
+
+def _check_tensors(file: IO[bytes], member: Member, card: dict[str, Any]) -> dict[str, Place]:
+    """The header of the tensors; an error unless names, types and shapes are those that the card asks for."""
+    file.seek(member.place)
+    header = _tensor_header(file.read(min(member.size, 8 + MAX_HEADER)), member.size)
+    wanted = _tensor_layout({name: place.shape for name, place in header.items()}, len(card["classes"]), card["head"])
+    if wrong := sorted(set(wanted) ^ set(header)):
+        state = "one too many" if wrong[0] in header else "missing"
+        raise InputError(f"its tensors are not those of the card: {wrong[0]} is {state}")
+    for name, (dtype, shape, _) in header.items():
+        expected = "I64" if name.endswith("num_batches_tracked") else "F32"
+        if (dtype, shape) != (expected, wanted[name]):
+            raise InputError(f"its tensor {name} is {dtype} {shape}, where {expected} {wanted[name]} is needed")
+    return header
+
+
+def _tensor_header(content: bytes, size: int) -> dict[str, Place]:
+    """Each tensor's place; an error unless they fill the member exactly, one after the other."""
+    (length,) = struct.unpack_from("<Q", content)
+    if length > min(MAX_HEADER, size - 8):
+        raise InputError(f"the header of its tensors claims {length:,} bytes")
+    found, last = {}, 0
+    header = _parse(content[8 : 8 + length], "the header of its tensors")
+    for name, entry in sorted(header.items(), key=lambda item: item[1]["data_offsets"]):
+        dtype, shape, (start, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        plain = isinstance(shape, list) and all(type(n) is int and n >= 0 for n in (*shape, start, end))
+        if dtype not in DTYPES or not plain or len(shape) > 2 or len(entry) > 3:
+            raise InputError(f"its tensor {name} is of type {dtype} and shape {shape}")
+        if start != last or end - start != math.prod(shape) * np.dtype(DTYPES[dtype]).itemsize:
+            raise InputError(f"its tensor {name} does not lie where its shape says")
+        found[name], last = Place(dtype, tuple(shape), 8 + length + start), end
+    if 8 + length + last != size:
+        raise InputError("its tensors do not fill their member")
+    return found
+
+
+def _read_tensors(content: bytes, places: Mapping[str, Place]) -> Tensors:
+    """The tensors, which share the memory of the content."""
+    tensors = {}
+    for name, (dtype, shape, start) in places.items():
+        values = np.frombuffer(content, DTYPES[dtype], math.prod(shape), start)
+        if not all(np.isfinite(values[i : i + PIECE]).all() for i in range(0, len(values), PIECE)):
+            raise InputError(f"its tensor {name} has NaN or infinite values")
+        if name.endswith("running_var") and values.min() < 0:
+            raise InputError(f"its tensor {name} has a negative variance")
+        tensors[name] = values.reshape(shape)
+    return tensors
+
+
+def _tensor_layout(shapes: Mapping[str, Shape], classes: int, head: str) -> dict[str, Shape]:
+    """The shape of every tensor of a model; sizes that the card does not tell are taken from those that are there."""
+    kind, wanted = HEADS[head], Vendor.layout(shapes, classes)
+    marks = {"networks": "F_s.0.weight", "geometry": "geometry.mean"}
+    if marks[kind.needs] not in wanted:
+        raise InputError(f"its head is {head}, but the vendor's {kind.needs} that it needs are missing")
+    sizes = {wanted[mark][-1] for mark in marks.values() if mark in wanted}
+    if len(sizes) > 1:
+        raise InputError(f"its parts are for vectors of different sizes: {sorted(sizes)}")
+    (d,) = sizes
+    own = kind.layout(own_part(shapes, kind.part), classes, d)
+    return wanted | {f"{kind.part}.{name}": shape for name, shape in own.items()}
