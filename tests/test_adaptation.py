@@ -193,6 +193,6 @@ def test_the_source_may_be_of_two_classes() -> None:
     few = ProcurementSettings(iterations=8, update_every=4)
     for method in ("usfda", "paper"):
         call: dict[str, Any] = {"method": method}
-        steps = {"settings": {"steps": 4}} if method == "paper" else {}
+        steps: dict[str, Any] = {"settings": {"steps": 4}} if method == "paper" else {}
         adapted = adapt(procure(X, y, settings=few, **call), X[:8], **call, **steps)
         assert adapted.predict_proba(X).shape == (20, 3)

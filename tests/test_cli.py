@@ -49,7 +49,7 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
         assert f"{part}: " in said
     assert "networks (for method paper, the source model and the SSM): " in said
     assert "held-out source accuracy " in said
-    assert "head source)" in said
+    assert "with head source, from which the client starts" in said
     code, _, notes = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json")
     assert code == 0
     assert "adapted to 40 samples" in " ".join(notes.split())
@@ -371,7 +371,7 @@ def test_files_for_one_method(run: Run, photos: Path, new_photos: Path, tmp_path
         assert ("negatives (for method paper)" in notes) == (method != "usfda")
         assert ("geometry (for method usfda)" in notes) == (method != "paper")
         head = "prototypes" if method == "usfda" else "source"
-        assert f"head {head})" in notes
+        assert f"with head {head}," in notes
         shown = run("inspect", file)[1]
         assert f"head             {head}" in shown
         assert ("every method" if method == "all" else f"method {method} alone") in shown

@@ -439,7 +439,8 @@ def test_clearing_the_store_changes_no_vector_of_a_running_comparison(own: str, 
 def test_the_docs_list_the_systems() -> None:
     page = (Path(__file__).parents[1] / "docs" / "baselines.md").read_text()
     for name in SYSTEMS:
-        assert f"| `{name}` | {'yes' if get_system(name).source_free else 'no'} |" in page
+        row = f"| `{name}` | {'yes' if get_system(name).source_free else 'no'} |"
+        assert row in page, f"docs/baselines.md has no row that begins with {row}"
 
 
 def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from usfda.backbones.backbone import Backbone
 from usfda.backbones.zoo import get_backbone
 from usfda.modelfile import member_sizes
 
-
 FEW = {"iterations": 12, "update_every": 4, "composites": 60}
 
 

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any, Literal, TypeVar, get_args
 
 import numpy as np
+from threadpoolctl import threadpool_limits
 
 from .backbones.backbone import Backbone
 from .backbones.zoo import DEFAULT, get_backbone
@@ -135,7 +136,8 @@ def procure(
     }
     geometry = None
     if method != "paper":
-        geometry = fit_geometry(features.X, features.y, len(features.classes))
+        with threadpool_limits(config.threads):
+            geometry = fit_geometry(features.X, features.y, len(features.classes))
         clock.lap("geometry")
     networks: SourceNetworks | None = None
     if method != "usfda":
@@ -321,7 +323,9 @@ def adapt(
     if method == "paper":
         card |= _adapt_paper(adapted, features.X, settings_from(PaperSettings, settings), seed, config)
     else:
-        card |= _adapt_usfda(adapted, features, settings_from(UsfdaSettings, settings), limits or CheckSettings(), seed)
+        of_method = settings_from(UsfdaSettings, settings)
+        with threadpool_limits(config.threads):
+            card |= _adapt_usfda(adapted, features, of_method, limits or CheckSettings(), seed)
     clock.lap("training")
     decided = adapted.decide(features.X)
     card |= {"seconds": clock.seconds, "versions": versions()}

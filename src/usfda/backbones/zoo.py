@@ -16,9 +16,10 @@ from onnx import helper, numpy_helper
 from ..config import Device
 from ..errors import InputError
 from ..files import read_text
+from . import NAMES
 from .backbone import Backbone, check_record
 
-DEFAULT = "efficientnet_lite0"
+DEFAULT = NAMES[0]
 
 
 def get_backbone(name: str = DEFAULT, device: Device = "auto") -> Backbone:
@@ -27,8 +28,8 @@ def get_backbone(name: str = DEFAULT, device: Device = "auto") -> Backbone:
     Parameters
     ----------
     name : str
-        ``efficientnet_lite0``, ``pixels``, ``onnx:FILE`` (its record lies in ``FILE.json``), ``timm:NAME``, or
-        ``timm:NAME@FILE`` with local weights.
+        One of ``backbones.NAMES``; the record of ``onnx:FILE`` lies in ``FILE.json``, and ``timm:NAME@WEIGHTS`` takes
+        local weights.
     device : {"auto", "cpu", "cuda"}
         Where it runs.
     """
@@ -41,7 +42,7 @@ def get_backbone(name: str = DEFAULT, device: Device = "auto") -> Backbone:
         return _onnx_file(Path(rest), device)
     if kind == "timm" and rest:
         return _timm(rest, device)
-    raise InputError(f"no backbone {name!r}; choose from {DEFAULT}, pixels, onnx:FILE, timm:NAME and timm:NAME@FILE")
+    raise InputError(f"no backbone {name!r}; choose from {', '.join(NAMES)}")
 
 
 def _onnx_file(file: Path, device: Device) -> Backbone:

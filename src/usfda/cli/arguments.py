@@ -11,6 +11,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from ..backbones import NAMES
 from ..errors import InputError
 from ..files import read_text
 
@@ -23,9 +24,7 @@ Seed = Annotated[
     int, typer.Option(min=0, max=2**32 - 1, help="The same seed on the same machine gives the same model.")
 ]
 Set = Annotated[list[str] | None, typer.Option("--set", help="A setting, as KEY=VALUE; may be repeated.")]
-Backbone = Annotated[
-    str, typer.Option(help="`efficientnet_lite0`, `pixels`, `onnx:FILE`, `timm:NAME` or `timm:NAME@WEIGHTS`.")
-]
+Backbone = Annotated[str, typer.Option(help=f"Choose from {', '.join(f'`{name}`' for name in NAMES)}.")]
 BackboneFile = Annotated[
     str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")
 ]

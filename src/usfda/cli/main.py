@@ -140,7 +140,8 @@ def procure(
     if "negatives" in card:
         log.info("  {classes} negative classes, {kind}".format(**card["negatives"]))
     if checked["samples"]:
-        log.info("  held-out source accuracy {accuracy:.1f} % ({samples} samples, head {head})".format(**checked))
+        log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
+        log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
 
 
 @app.command(no_args_is_help=True)
@@ -315,7 +316,9 @@ app.command(no_args_is_help=True)(reproduce)
 @app.command()
 def demo(
     ctx: typer.Context,
-    folder: Annotated[Path, typer.Option("--out", help="Where images, models and the report go.")] = Path("demo-out"),
+    folder: Annotated[
+        Path, typer.Option("-o", "--output", "--out", help="Where images, models and the report go.")
+    ] = Path("demo-out"),
 ) -> None:
     """The whole story on handwritten digits of two sources, with a report; about a minute, no download.
 

@@ -9,6 +9,7 @@ P_c = mean of z over source class c, unit length
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 from scipy.linalg import cholesky, solve_triangular
@@ -19,6 +20,7 @@ from .vendor import Geometry, normalise, signed_root
 
 SHRINKAGE = 0.8  # a: with fewer samples than dimensions most of the covariance is noise
 BELOW_FLOOR = 0.05  # share of the source samples that lie below the floor
+MOST = 8192  # samples that the floor is measured with: enough for a quantile
 PIECE = 4096  # rows at a time: memory does not depend on their number
 
 
@@ -32,6 +34,30 @@ def domain_mean(X: Matrix) -> np.ndarray:
 
 def fit_geometry(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
     """Fit to source vectors X with labels y in 0 … classes−1, a piece at a time."""
+    return replace(_fit(X, y, classes), floor=_floor(X, y))
+
+
+def _floor(X: Matrix, y: np.ndarray) -> np.ndarray:
+    """The cosine with its prototype that most samples reach, of samples that the geometry was not fitted to.
+
+    Each half of every class is held against the geometry of the other half: W is fitted so closely to its own few
+    samples that new ones of the same class lie farther away.
+    """
+    order = np.argsort(y, kind="stable")[:: -(-len(y) // MOST)]
+    cosines = [np.zeros(0)]
+    for fitted, rest in ((order[::2], order[1::2]), (order[1::2], order[::2])):
+        names, positions = np.unique(y[fitted], return_inverse=True)
+        rest = rest[np.isin(y[rest], names)]  # a class of one sample is in one half alone
+        if len(rest):
+            geometry = _fit(X[fitted], positions, len(names))
+            z = geometry.whiten(X[rest], geometry.mean)
+            cosines.append((z * geometry.prototypes[np.searchsorted(names, y[rest])]).sum(1))
+    found = np.concatenate(cosines)
+    return np.asarray(np.quantile(found, BELOW_FLOOR) if len(found) else 0, np.float32)
+
+
+def _fit(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
+    """All but the floor."""
     d = X.shape[1]
     counts = np.bincount(y, minlength=classes)
     pieces = [slice(i, i + PIECE) for i in range(0, len(y), PIECE)]
@@ -58,8 +84,8 @@ def fit_geometry(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
     sums = class_sums(lambda v: geometry.whiten(v, mean)).astype(np.float32)
     alike = np.concatenate([_with_others(geometry.whiten(X[piece], mean), sums[y[piece]]) for piece in pieces])
     alike = alike[counts[y] > 1]  # a class with one sample has no others
-    cohesion, floor = (alike.mean(dtype=np.float64), np.quantile(alike, BELOW_FLOOR)) if len(alike) else (0, 0)
-    return Geometry(whitener, normalise(sums), mean, np.asarray(cohesion, np.float32), np.asarray(floor, np.float32))
+    cohesion = alike.mean(dtype=np.float64) if len(alike) else 0
+    return Geometry(whitener, normalise(sums), mean, np.asarray(cohesion, np.float32), zero)
 
 
 def _with_others(z: np.ndarray, sums: np.ndarray) -> np.ndarray:

@@ -54,8 +54,10 @@ def get_system(name: str) -> type[System]:
     if not place:
         raise InputError(f"no system {name!r}; choose from {', '.join(SYSTEMS)}, or give your own as file.py:Class")
     system = getattr(_module(name, place), attribute, None)
-    if not (isinstance(system, type) and issubclass(system, System)):
-        raise InputError(f"{name}: {place} has no class {attribute} that is a {System.__module__}.System")
+    if not isinstance(system, type):
+        raise InputError(f"{name}: {place} has no class {attribute}")
+    if not issubclass(system, System):
+        raise InputError(f"{name}: {attribute} must be derived from {System.__module__}.System")
     attributes = {"source_free": bool, "rejects": str, "version": int}
     wrong = [key for key, kind in attributes.items() if not isinstance(getattr(system, key, None), kind)]
     if inspect.isabstract(system) or wrong:

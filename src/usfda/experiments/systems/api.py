@@ -1,6 +1,6 @@
 """What every system offers: ``learn`` where the labels are, ``adapt`` where the unlabelled samples are, ``decide``.
 
-A system of your own is a class with these three; docs/baselines.md has an example.
+A system of your own is derived from ``System``; docs/baselines.md has an example.
 """
 
 from __future__ import annotations
