@@ -108,7 +108,7 @@ def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
         file.seek(0)
         image = factory(file, "")
         codec = image.tile[0][0] if image.tile else "webp"  # which has none before it is decoded
-        if codec == "bmp_rle":  # a few bytes of it can skip to any place, which Pillow before 13 fills in memory
+        if codec == "bmp_rle":  # a few bytes of it can skip to any place, for which memory is filled
             raise UnreadableImage("a BMP with run-length compression, which is not read; save it as PNG")
         size, extra = image.size, _extra(image, codec, file)
         if least is not None:
