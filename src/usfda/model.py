@@ -120,9 +120,8 @@ class Model:
 
     def _decide(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
         with np.errstate(over="ignore", invalid="ignore"):
-            probability = self.head.probability(v)
+            probability, cluster = self.head.answer(v)
             ssm = None if self.vendor.networks is None else self.vendor.networks.ssm(v)
-            cluster = self.head.cluster(v)
         if not np.isfinite(probability).all():
             raise InputError("the model gives no finite probabilities for these vectors")
         return probability, ssm, cluster

@@ -34,9 +34,12 @@ class Head(ABC):
     def latent(self, v: np.ndarray) -> np.ndarray:
         """The vectors by which samples are compared."""
 
-    def cluster(self, v: np.ndarray) -> np.ndarray | None:
-        """The cluster, from 1, that each sample is of if it is unknown; None where the head finds no clusters."""
-        return None
+    def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """The probabilities, and the cluster, from 1, that each sample is of if it is unknown.
+
+        None in place of the clusters where the head finds none; 0 where it could find some and there are none.
+        """
+        return self.probability(v), None
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Its own part of the model file."""
@@ -170,16 +173,14 @@ class UsfdaHead(Head):
 
     def probability(self, v: np.ndarray) -> np.ndarray:
         """The source classes, and the sum over the clusters."""
-        p, classes = self.components(v), len(self.geometry.prototypes)
-        return np.column_stack([p[:, :classes], p[:, classes:].sum(1)])
+        return self.answer(v)[0]
 
-    def cluster(self, v: np.ndarray) -> np.ndarray | None:
-        """The most probable cluster."""
-        unknown = self.components(v)[:, len(self.geometry.prototypes) :]
-        if unknown.shape[1] == 0:
-            return np.zeros(len(v), np.int64)
-        nearest: np.ndarray = 1 + unknown.argmax(1)
-        return nearest
+    def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """The probabilities and the most probable cluster, of one look at the components."""
+        p, classes = self.components(v), len(self.geometry.prototypes)
+        unknown = p[:, classes:]
+        cluster = 1 + unknown.argmax(1) if unknown.shape[1] else np.zeros(len(v), np.int64)
+        return np.column_stack([p[:, :classes], unknown.sum(1)]), cluster
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """√p over the components."""
