@@ -1,12 +1,19 @@
 """The development suite: what changes to method ``usfda`` are chosen by. It is frozen, and it is not the protocol.
 
-23 rows of 108 tasks made of Office-31: all gaps with random class orders, few and many classes, unequal class sizes,
-tiny targets, and severe shifts (edges, posterised, inverted, blurred, recoloured, partly covered). A row's figure is
-the mean over its tasks of H, of shared accuracy where no class is private to the target, of T_unk where none is shared.
+Tasks of seven data sets: Office-31 (all gaps with random class orders, few and many classes, one and two shared ones,
+unknowns of 1 to 97 %, unequal class sizes, tiny targets, thirds of targets), Office-31 with Caltech-10, ImageNet with
+Caltech-101 (reduced copies, whole and by random subsets), Office-31 under severe shifts that are made, emoji of several
+makers, photographs against drawings of the same kinds of things, and handwritten digits.
 
-python benchmarks/suite.py OFFICE31 -o suite/ [--backbone NAME] [--ablate] [--json FILE]
+A task's *figure* is H, shared accuracy where no class is private to the target, T_unk where none is shared. Its
+*oracle* is the best figure that any threshold on the method's own scores would give, found with the target's labels.
+The *decision ratio* is the one over the other. A *failure* is a task on which all samples, or none, are called unknown
+while the opposite holds of some. Tasks are averaged within a row, rows within a data set, data sets within the suite.
 
-Shifted images and runs.jsonl go to the output folder.
+python benchmarks/suite.py DATA EMOJI -o suite/ [--backbone NAME] [--sets office31,emoji] [--ablate] [--json FILE]
+
+With ``--backbone pixels`` or ``gradients`` the digits are run, with any other backbone all the rest. Pictures that have
+to be made and runs.jsonl go to the output folder.
 """
 
 from __future__ import annotations
@@ -14,79 +21,36 @@ from __future__ import annotations
 import argparse
 import json
 import zlib
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-from PIL import Image, ImageFilter, ImageOps
+from suite_data import SHIFTS, A, D, W, all_domains, folder, labels_of
 
-from usfda import Samples
-from usfda.data.reading import read
+from usfda import Features, Samples
 from usfda.experiments.runner import Runner, Settings
 from usfda.experiments.runs import Experiment, Record
+from usfda.experiments.systems.api import Decision, System
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import Benchmark, Task
 
-A, D, W = "amazon", "dslr", "webcam"
-EVERY = {A: 3, W: 1}  # of amazon every third image is shifted
-KINDS = ("gap", "few", "many", "unequal", "tiny", "severe")
+Gap = tuple[int, int, int]  # shared, source-private and target-private classes
 # Of method usfda; no networks are procured, which it does not use.
-ABLATIONS: dict[str, dict[str, float]] = {
-    "whole method": {},
-    "without neighbours": {"rounds": 0},
-    "without the test for evidence": {"evidence": -9.0},
-    "without a class's own share": {"class_prior": 1e9},
-    "without the vendor's prior": {"prior": 1e-3},
-    "one cluster of unknowns": {"clusters": 1},
-}
-
-
-def edges(image: Image.Image) -> Image.Image:
-    lines = image.convert("L").filter(ImageFilter.GaussianBlur(1)).filter(ImageFilter.FIND_EDGES)
-    return ImageOps.autocontrast(ImageOps.invert(lines), cutoff=1).convert("RGB")
-
-
-def posterised(image: Image.Image) -> Image.Image:
-    return ImageOps.posterize(image.filter(ImageFilter.ModeFilter(7)), 2)
-
-
-def inverted(image: Image.Image) -> Image.Image:
-    return ImageOps.invert(image)
-
-
-def blurred(image: Image.Image) -> Image.Image:
-    return image.filter(ImageFilter.GaussianBlur(max(image.size) * 0.03))
-
-
-def recoloured(image: Image.Image) -> Image.Image:
-    red, green, blue = image.split()
-    brighter = blue.point([int(255 * (v / 255) ** 0.5) for v in range(256)])
-    return Image.merge("RGB", (brighter, red, ImageOps.invert(green)))
-
-
-def covered(image: Image.Image) -> Image.Image:
-    """Six of sixteen tiles, each in a colour of its own."""
-    pixels = np.array(image)
-    rng = np.random.default_rng(zlib.crc32(pixels.tobytes()))
-    h, w = pixels.shape[:2]
-    for tile in rng.permutation(16)[:6]:
-        i, j = divmod(int(tile), 4)
-        pixels[i * h // 4 : (i + 1) * h // 4, j * w // 4 : (j + 1) * w // 4] = rng.integers(0, 256, 3)
-    return Image.fromarray(pixels)
-
-
-SHIFTS = (edges, posterised, inverted, blurred, recoloured, covered)
+ABLATIONS: dict[str, dict[str, float]] = {"whole method": {}}
 
 
 @dataclass(frozen=True)
 class Cut:
-    """What a task is made of: its row, its domains, its classes, and what part of the target is taken."""
+    """What a task is made of: its data set and row, its domains, its classes, and what part of the target is taken."""
 
+    data: str
     row: str
     source: str
     target: str
-    gap: tuple[int, int, int]  # shared, source-private and target-private classes
-    part: str | int | None
+    gap: Gap
+    part: str | int | None  # "unequal", "third", "97%" (of unknowns), or a number of samples
     name: str  # by which everything random is drawn
 
     @property
@@ -96,140 +60,287 @@ class Cut:
         return "t_unk" if not shared else "h_score" if extra else "shared_accuracy"
 
 
-def all_cuts() -> list[Cut]:
+def photograph_cuts() -> list[Cut]:
+    """All tasks but those of the digits."""
     made: list[Cut] = []
 
-    def add(row: str, gap: tuple[int, int, int], source: str, target: str, part: str | int | None = None) -> None:
+    def add(data: str, row: str, gap: Gap, source: str, target: str, part: str | int | None = None) -> None:
         row = f"{row} {gap[0]}/{gap[1]}/{gap[2]}"
-        made.append(Cut(row, source, target, gap, part, f"{row}|{source}>{target}|{len(made)}"))
+        made.append(Cut(data, row, source, target, gap, part, f"{data}|{row}|{source}>{target}|{len(made)}"))
 
-    for gap in [(10, 10, 11), (10, 0, 11), (10, 21, 0), (31, 0, 0), (20, 0, 4), (0, 15, 16)]:
+    gaps: list[Gap] = [(10, 10, 11), (10, 0, 11), (10, 21, 0), (31, 0, 0), (20, 0, 4), (0, 15, 16)]
+    few: list[Gap] = [(3, 2, 2), (4, 0, 3), (3, 4, 0), (7, 0, 0), (0, 4, 3)]
+    for gap in gaps:
         for pair in [(A, D), (W, A), (D, W)]:
-            add("gap", gap, *pair)
-    for gap in [(3, 2, 2), (4, 0, 3), (3, 4, 0), (7, 0, 0), (0, 4, 3)]:
+            add("office31", "gap", gap, *pair)
+        for pair in [(A, W), (W, A)]:
+            add("office31", "third", gap, *pair, "third")
+    for gap in few:
         for pair in [(A, W), (A, W), (W, A), (W, A)]:
-            add("few", gap, *pair)
+            add("office31", "few", gap, *pair)
+    for gap in [(1, 10, 20), (2, 9, 20)]:
+        for pair in [(A, D), (W, A), (D, W)]:
+            add("office31", "one or two", gap, *pair)
     for gap in [(5, 2, 24), (24, 4, 3)]:
         for pair in [(A, W), (W, A)]:
-            add("many", gap, *pair)
+            add("office31", "many", gap, *pair)
+    for share in ("1%", "3%", "5%", "10%", "50%", "90%", "97%"):
+        for pair in [(A, W), (W, A)]:
+            add("office31", f"unknown {share}", (10, 10, 11), *pair, share)
     for gap in [(10, 10, 11), (10, 21, 0), (31, 0, 0)]:
         for pair in [(A, W), (W, A)]:
-            add("unequal", gap, *pair, "unequal")
+            add("office31", "unequal", gap, *pair, "unequal")
     for gap in [(10, 10, 11), (10, 21, 0), (5, 5, 5)]:
         for pair in [(A, W), (W, A)]:
             for n in (20, 40):
-                add("tiny", gap, *pair, n)
+                add("office31", "tiny", gap, *pair, n)
+
+    C = "caltech10"
+    for source in (A, D, W):
+        add(C, "31 to 10", (10, 21, 0), source, C)
+    for gap in [(5, 5, 5), (10, 0, 0), (3, 2, 2), (3, 4, 0), (1, 4, 5), (0, 5, 5)]:
+        for pair in [(A, C), (W, C), (C, A), (C, W)]:
+            add(C, "gap", gap, *pair)
+
+    I1K, C101 = "imagenet", "caltech101"
+    add("imagenet-caltech", "whole C→I", (31, 69, 967), C101, I1K)
+    add("imagenet-caltech", "whole I→C", (31, 967, 69), I1K, C101)
+    for gap in [(3, 2, 2), (5, 0, 5), (5, 5, 5), (5, 5, 0), (10, 0, 0), (0, 5, 5), (1, 9, 10)]:
+        for pair in [(C101, I1K), (I1K, C101)]:
+            add("imagenet-caltech", "small", gap, *pair)
+    for gap in [(20, 30, 30), (25, 25, 0), (31, 0, 19)]:
+        for pair in [(C101, I1K), (I1K, C101)]:
+            add("imagenet-caltech", "50", gap, *pair)
+    add("imagenet-caltech", "200", (31, 169, 69), I1K, C101)
+    add("imagenet-caltech", "200", (31, 69, 169), C101, I1K)
+    add("imagenet-caltech", "200", (31, 169, 0), I1K, C101)
+
     for gap in [(10, 10, 11), (31, 0, 0), (3, 2, 2), (3, 4, 0)]:
         for shift in SHIFTS:
             for source, target in [(A, W), (W, A)]:
-                add("severe", gap, source, f"{target}-{shift.__name__}")
+                add("severe", "severe", gap, source, f"{target}-{shift.__name__}")
+
+    for gap in [(10, 5, 10), (20, 0, 0), (3, 2, 2), (4, 0, 3), (3, 4, 0), (0, 4, 3), (1, 6, 8)]:
+        for source, target in [
+            ("google", "openmoji-black"), ("apple", "twitter"), ("openmoji-color", "facebook"),
+            ("fluent-high-contrast", "google"),
+        ]:  # fmt: skip
+            add("emoji", "makers", gap, source, target)
+
+    for gap in [*few, (2, 3, 2), (6, 5, 6), (17, 0, 0)]:
+        for pair in [
+            ("photographs", "clip-art"), ("clip-art", "photographs"), ("photographs", "lines"), ("lines", "clip-art"),
+        ]:  # fmt: skip
+            add("kinds", "kinds", gap, *pair)
+    return made
+
+
+def digit_cuts() -> list[Cut]:
+    """The tasks of handwritten digits."""
+    made: list[Cut] = []
+    for gap in [(5, 2, 3), (4, 3, 3), (5, 0, 5), (10, 0, 0), (5, 5, 0), (0, 5, 5), (1, 4, 5)]:
+        for source, target in [("mnist", "uci"), ("uci", "mnist")] * 2:
+            row = f"digits {gap[0]}/{gap[1]}/{gap[2]}"
+            made.append(Cut("digits", row, source, target, gap, None, f"{row}|{source}>{target}|{len(made)}"))
     return made
 
 
 class Suite(Benchmark):
-    """The suite, of a folder with the three domains of Office-31; shifted images are made once, in ``shifted``."""
+    """The tasks of a list of cuts, of domains by name."""
 
     id = "suite"
     name = "development suite"
 
-    def __init__(self, folder: Path, shifted: Path):
+    def __init__(self, cuts: list[Cut], domains: Mapping[str, Samples]):
         super().__init__()
-        self.cuts = {f"{self.id}/{cut.name}": cut for cut in all_cuts()}
-        self._domains = dict(_domains(folder, shifted))
+        self.cuts = {f"{self.id}/{cut.name}": cut for cut in cuts}
+        self._domains = domains
 
     def tasks(self) -> list[Task]:
         return [Task(name, cut.name, *self._cut(cut)) for name, cut in self.cuts.items()]
 
     def _cut(self, cut: Cut) -> tuple[Samples, Samples]:
-        """Source and target, all drawn by the task's name."""
+        """Source and target, all drawn by the task's name.
+
+        Shared classes are drawn from those of both domains; private ones from what is left of the domain's own, so that
+        no class is private to both.
+        """
         rng = np.random.default_rng(zlib.crc32(cut.name.encode()))
-        order = np.unique(_labels(self._domains[A]))[rng.permutation(31)].tolist()
-        shared, private, extra = cut.gap
-        target = order[:shared] + order[shared + private : shared + private + extra]
         source_side, target_side = self._domains[cut.source], self._domains[cut.target]
-        labels = _labels(target_side)
-        ours = np.flatnonzero(np.isin(_labels(source_side), order[: shared + private]))
-        theirs = np.flatnonzero(np.isin(labels, target))
-        if cut.part == "unequal":  # the largest class whole, the smallest a twelfth of it
-            kept = []
-            for j, name in enumerate(rng.permutation(target)):
-                members = theirs[labels[theirs] == name]
-                kept.append(rng.permutation(members)[: max(2, round(len(members) * 0.08 ** (j / (len(target) - 1))))])
-            theirs = np.sort(np.concatenate(kept))
-        elif isinstance(cut.part, int):
-            theirs = np.sort(rng.permutation(theirs)[: cut.part])
-        return source_side[ours], target_side[theirs]
+        ours, theirs = (_enough(side) for side in (source_side, target_side))
+        shared, private, extra = cut.gap
+        both = rng.permutation(np.intersect1d(ours, theirs))
+        known = both[:shared]
+        # Classes of one domain alone come first: they cost no other class.
+        pool = [*rng.permutation(np.setdiff1d(ours, theirs)), *both[shared:]]
+        mine = np.asarray(pool[:private], dtype=both.dtype)
+        pool = [*rng.permutation(np.setdiff1d(theirs, ours)), *np.setdiff1d(both[shared:], mine)]
+        new = np.asarray(pool[:extra], dtype=both.dtype)
+        if (len(known), len(mine), len(new)) != cut.gap:
+            raise ValueError(f"{cut.name}: only {len(known)}/{len(mine)}/{len(new)} classes")
+        labels = labels_of(target_side)
+        index = np.flatnonzero(np.isin(labels, [*known, *new]))
+        kept = _part(cut.part, index, labels, np.isin(labels, new), rng)
+        return source_side[np.flatnonzero(np.isin(labels_of(source_side), [*known, *mine]))], target_side[kept]
 
 
-def _labels(samples: Samples) -> np.ndarray:
-    assert samples.labels is not None
-    return samples.labels
+def _enough(samples: Samples) -> np.ndarray:
+    """Classes with three samples or more."""
+    names, counts = np.unique(labels_of(samples), return_counts=True)
+    return names[counts >= 3]
 
 
-def _domains(folder: Path, shifted: Path) -> dict[str, Samples]:
-    """The three domains and their shifted versions."""
-    found = {}
-    for domain in (A, D, W):
-        samples = read(folder / domain, labelled=True)
-        assert isinstance(samples, Samples)
-        found[domain] = samples
-        for shift in SHIFTS if domain in EVERY else ():
-            files = []
-            for i, path in enumerate(samples.paths[:: EVERY[domain]]):
-                files.append(shifted / domain / shift.__name__ / f"{i}.png")
-                if not files[-1].exists():
-                    files[-1].parent.mkdir(parents=True, exist_ok=True)
-                    image = Image.open(path).convert("RGB")
-                    image.thumbnail((256, 256))
-                    shift(image).save(files[-1], compress_level=1)
-            found[f"{domain}-{shift.__name__}"] = Samples(files, _labels(samples)[:: EVERY[domain]])
-    return found
+def _part(
+    part: str | int | None, index: np.ndarray, labels: np.ndarray, new: np.ndarray, rng: np.random.Generator
+) -> np.ndarray:
+    """Some of the target's samples ``index``; ``new`` are those of private classes."""
+    if part == "unequal":  # the largest class whole, the smallest a twelfth of it
+        kept = []
+        names = rng.permutation(np.unique(labels[index]))
+        for j, name in enumerate(names):
+            members = index[labels[index] == name]
+            kept.append(rng.permutation(members)[: max(2, round(len(members) * 0.08 ** (j / (len(names) - 1))))])
+        index = np.concatenate(kept)
+    elif part == "third":
+        index = rng.permutation(index)[: len(index) // 3]
+    elif isinstance(part, str):
+        share = float(part.rstrip("%")) / 100
+        known, unknown = (rng.permutation(index[new[index] == side]) for side in (False, True))
+        n = min(len(known) / (1 - share), len(unknown) / share)
+        index = np.concatenate([known[: round(n * (1 - share))], unknown[: max(1, round(n * share))]])
+    elif isinstance(part, int):
+        index = rng.permutation(index)[:part]
+    return np.sort(index)
+
+
+def oracle(truth: np.ndarray, decision: Decision, classes: list[str]) -> float:
+    """The best figure that a threshold on the scores would give, with the labels at hand, in percent."""
+    shared = np.isin(truth, classes)
+    if not shared.any():
+        return 100.0
+    right = np.asarray(classes)[decision.best] == truth
+    order = np.argsort(-decision.score, kind="stable")
+    names, y = np.unique(truth[shared], return_inverse=True)
+    weight = np.zeros(len(truth))
+    weight[shared] = 1 / (len(names) * np.bincount(y)[y])  # the mean over classes of the accuracy within each
+    accuracy = np.concatenate([[0], np.cumsum((weight * right)[order])])
+    if shared.all():
+        return 100 * float(accuracy[-1])
+    rejected = 1 - np.concatenate([[0], np.cumsum(~shared[order])]) / (~shared).sum()
+    # A threshold lies between two different scores.
+    between = np.concatenate([[True], np.diff(decision.score[order]) != 0, [True]])
+    h = 2 * accuracy * rejected / np.maximum(accuracy + rejected, 1e-12)
+    return 100 * float(h[between].max())
 
 
 class SuiteRun(Experiment):
-    """All metrics; the figure of a task is one of them."""
+    """All metrics, the oracle on the method's own scores, and those of the source model before adaptation."""
 
     name = "suite"
-    version = 1
+    version = 2
+
+    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
+        record = super().measure(system, source, target)
+        assert target.labels is not None
+        return {**record, "oracle": oracle(target.labels, system.decide(target.X), source.classes)}
 
 
-def by_row(suite: Suite, records: list[Record]) -> dict[str, float]:
-    """The mean figure of each row."""
-    figures: dict[str, list[float]] = {}
-    for record in records:
-        cut = suite.cuts[record["key"]["task"]]
-        figures.setdefault(cut.row, []).append(record[cut.metric])
-    return {row: float(np.mean(figures[row])) for row in dict.fromkeys(cut.row for cut in suite.cuts.values())}
+@dataclass(frozen=True)
+class Result:
+    """What one task gave."""
+
+    cut: Cut
+    figure: float
+    oracle: float
+    failed: bool
+    ece: float
+
+    @classmethod
+    def of(cls, cut: Cut, record: Record) -> Result:
+        """From its record."""
+        called, wrong = record["unknown_share"], {0.0, 100.0}
+        failed = called in (wrong if cut.metric == "h_score" else wrong - {100.0 if cut.metric == "t_unk" else 0.0})
+        return cls(cut, record[cut.metric], record["oracle"], failed, record["ece"])
+
+    @property
+    def ratio(self) -> float:
+        """The decision ratio."""
+        return self.figure / max(self.oracle, 1e-9)
+
+
+def by_row(results: list[Result]) -> dict[str, dict[str, tuple[float, float, float]]]:
+    """Data set and row to figure, oracle and decision ratio, each the mean over the row's tasks."""
+    found: dict[str, dict[str, list[Result]]] = {}
+    for result in results:
+        found.setdefault(result.cut.data, {}).setdefault(result.cut.row, []).append(result)
+    return {
+        data: {row: _mean([(r.figure, r.oracle, r.ratio) for r in some]) for row, some in rows.items()}
+        for data, rows in found.items()
+    }
+
+
+def _mean(values: list[tuple[float, float, float]]) -> tuple[float, float, float]:
+    figure, best, ratio = np.mean(values, 0).tolist()
+    return figure, best, ratio
+
+
+def summary(results: list[Result]) -> list[list[str]]:
+    """One line for each data set, and one for all of them."""
+    rows = by_row(results)
+    means = {data: _mean(list(found.values())) for data, found in rows.items()}
+    table = []
+    for data, (figure, best, ratio) in [*means.items(), ("all", _mean(list(means.values())))]:
+        some = [r for r in results if data in ("all", r.cut.data)]
+        worst = min((found[row][2], row) for name, found in rows.items() if data in ("all", name) for row in found)
+        table.append([
+            data, str(len(some)), f"{figure:.1f}", f"{best:.1f}", f"{ratio:.3f}", f"{worst[0]:.2f} ({worst[1]})",
+            str(sum(r.failed for r in some)), f"{np.mean([r.ece for r in some]):.1f}",
+        ])  # fmt: skip
+    return table
+
+
+def load_suite(data: Path, packages: Path, out: Path, backbone: str) -> Suite:
+    """The tasks for a backbone."""
+    if backbone in ("pixels", "gradients"):
+        from usfda.experiments.digits import write_images
+
+        mnist, uci = write_images(out / "digits")
+        return Suite(digit_cuts(), {"mnist": folder(mnist), "uci": folder(uci)})
+    return Suite(photograph_cuts(), all_domains(data, packages, out))
+
+
+HEAD = ["data set", "tasks", "figure", "oracle", "decision ratio", "worst row", "failures", "ece"]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("emoji", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--sets", help="only these data sets")
     parser.add_argument("--ablate", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    suite = Suite(options.folder, options.output)
+    suite = load_suite(options.data, options.emoji, options.output, options.backbone)
     chosen = ABLATIONS if options.ablate else {"whole method": ABLATIONS["whole method"]}
     systems: dict[str, tuple[str, Settings]] = {
         label: ("usfda", {"procured_for": "usfda", "deployment": given}) for label, given in chosen.items()
     }
+    sets = set(options.sets.split(",")) if options.sets else {cut.data for cut in suite.cuts.values()}
+    tasks = [task for task in suite.tasks() if suite.cuts[task.id].data in sets]
     runner = Runner(options.output, backbone=options.backbone)
-    records = runner.run(SuiteRun(), suite.tasks(), systems)
+    records = runner.run(SuiteRun(), tasks, systems)
     if runner.failed:
         raise SystemExit(f"{len(runner.failed)} runs failed, the last: {runner.failed[-1]['error']}")
-    results = {label: by_row(suite, mine) for label, mine in records.items()}
-    table = []
-    for label, rows in results.items():
-        worst = min(rows, key=rows.__getitem__)
-        kinds = [np.mean([figure for row, figure in rows.items() if row.startswith(kind)]) for kind in KINDS]
-        ece = np.mean([record["ece"] for record in records[label]])
-        mean = f"{np.mean(list(rows.values())):.1f}"
-        table.append([label, mean, f"{rows[worst]:.1f} ({worst})", *(f"{v:.1f}" for v in (*kinds, ece))])
-    print(markdown_table(["", "mean", "worst row", *KINDS, "ece"], table))
+    rows = {}
+    for label, mine in records.items():
+        results = [Result.of(suite.cuts[record["key"]["task"]], record) for record in mine]
+        rows[label] = by_row(results)
+        print(f"\n{label}\n")
+        print(markdown_table(HEAD, summary(results)))
     if options.json:
-        options.json.write_text(json.dumps(results, indent=1))
+        options.json.write_text(json.dumps(rows, indent=1))
 
 
 if __name__ == "__main__":
