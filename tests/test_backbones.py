@@ -230,14 +230,6 @@ def test_the_key_depends_on_graph_and_record() -> None:
     assert a.key != Backbone("a", means_graph(1), RECORD).key
 
 
-class OnGpu(Backbone):
-    """As it would be beside onnxruntime-gpu."""
-
-    @property
-    def providers(self) -> list[str]:
-        return ["CUDAExecutionProvider", "CPUExecutionProvider"]
-
-
 def edge(direction: int) -> np.ndarray:
     """A step from black to white through the middle of the image, along one of the 16 directions; y is down."""
     y, x = np.mgrid[:32, :32] - 15.5
@@ -252,14 +244,14 @@ def test_an_edge_excites_the_filter_of_its_direction(direction: int) -> None:
     middle = cells[:, 3, 3]
     assert middle.argmax() == direction
     assert middle[(direction + 8) % DIRECTIONS] == pytest.approx(0, abs=1e-6), "from white to black is another edge"
-    assert np.roll(middle, 1 - direction)[0] == pytest.approx(np.roll(middle, -1 - direction)[0], rel=0.05)
+    assert np.roll(middle, 1 - direction)[0] == pytest.approx(np.roll(middle, -1 - direction)[0], rel=0.1)
 
 
 def test_a_vertical_edge_is_seen_where_it_is() -> None:
     cells = get_backbone("gradients").run(edge(0)[None]).reshape(DIRECTIONS, 7, 7)
-    assert cells[:, :, [0, 6]].max() == 0, "a flat region has no gradient, and the border makes none"
+    assert cells[:, :, [0, 6]].max() < 1e-4, "a flat region has no gradient, and the border makes none"
     assert cells[0, :, 2:5].min() > 0.4
-    assert np.abs(cells[[4, 12]]).max() < 1e-6, "nothing changes from top to bottom"
+    assert np.abs(cells[[4, 12]]).max() < 1e-4, "nothing changes from top to bottom"
 
 
 def test_gradients_do_not_depend_on_the_contrast() -> None:
@@ -283,6 +275,14 @@ def test_a_model_file_carries_the_gradients(photos: Path, tmp_path: Path) -> Non
     assert again.backbone is not None
     assert again.backbone.sha256 == get_backbone("gradients").sha256
     assert again.predict(photos, config=config).tolist() == model.predict(photos, config=config).tolist()
+
+
+class OnGpu(Backbone):
+    """As it would be beside onnxruntime-gpu."""
+
+    @property
+    def providers(self) -> list[str]:
+        return ["CUDAExecutionProvider", "CPUExecutionProvider"]
 
 
 def test_the_key_names_the_execution_provider() -> None:
