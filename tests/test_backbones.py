@@ -14,9 +14,9 @@ from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-untype
 from onnx import helper, numpy_helper
 from PIL import Image
 
-from usfda import Config, InputError, Samples
+from usfda import Config, InputError, Samples, load, procure
 from usfda.backbones.backbone import Backbone, check_record
-from usfda.backbones.zoo import DEFAULT, get_backbone
+from usfda.backbones.zoo import DEFAULT, DIRECTIONS, get_backbone
 from usfda.features.extract import Extractor
 
 RECORD: dict[str, Any] = {
@@ -228,6 +228,53 @@ def test_the_key_depends_on_graph_and_record() -> None:
     assert a.key == Backbone("other name", means_graph(), dict(RECORD)).key
     assert a.key != Backbone("a", means_graph(), RECORD | {"crop_pct": 0.9}).key
     assert a.key != Backbone("a", means_graph(1), RECORD).key
+
+
+def edge(direction: int) -> np.ndarray:
+    """A step from black to white through the middle of the image, along one of the 16 directions; y is down."""
+    y, x = np.mgrid[:32, :32] - 15.5
+    angle = 2 * np.pi * direction / DIRECTIONS
+    grey = np.clip(0.5 + x * np.cos(angle) + y * np.sin(angle), 0, 1)
+    return np.repeat((255 * grey).astype(np.uint8)[..., None], 3, axis=2)
+
+
+@pytest.mark.parametrize("direction", range(DIRECTIONS))
+def test_an_edge_excites_the_filter_of_its_direction(direction: int) -> None:
+    cells = get_backbone("gradients").run(edge(direction)[None]).reshape(DIRECTIONS, 7, 7)
+    middle = cells[:, 3, 3]
+    assert middle.argmax() == direction
+    assert middle[(direction + 8) % DIRECTIONS] == pytest.approx(0, abs=1e-6), "from white to black is another edge"
+    assert np.roll(middle, 1 - direction)[0] == pytest.approx(np.roll(middle, -1 - direction)[0], rel=0.1)
+
+
+def test_a_vertical_edge_is_seen_where_it_is() -> None:
+    cells = get_backbone("gradients").run(edge(0)[None]).reshape(DIRECTIONS, 7, 7)
+    assert cells[:, :, [0, 6]].max() < 1e-4, "a flat region has no gradient, and the border makes none"
+    assert cells[0, :, 2:5].min() > 0.4
+    assert np.abs(cells[[4, 12]]).max() < 1e-4, "nothing changes from top to bottom"
+
+
+def test_gradients_do_not_depend_on_the_contrast() -> None:
+    m = get_backbone("gradients")
+    grey = np.full((1, 32, 32, 3), 90, np.uint8)
+    assert m.dim == m.cost.dim == 784
+    assert np.abs(m.run(grey)).max() < 1e-4
+    strong, weak = (m.run((edge(3) * share).astype(np.uint8)[None]) for share in (1.0, 0.6))
+    assert np.abs(strong - weak).max() < 0.15 * strong.max()
+
+
+def test_gradients_are_the_same_file_every_time() -> None:
+    assert get_backbone("gradients").onnx == get_backbone("gradients").onnx
+
+
+def test_a_model_file_carries_the_gradients(photos: Path, tmp_path: Path) -> None:
+    config = Config(cache=None)
+    model = procure(photos, backbone="gradients", method="usfda", config=config)
+    model.save(tmp_path / "m.usfda")
+    again = load(tmp_path / "m.usfda")
+    assert again.backbone is not None
+    assert again.backbone.sha256 == get_backbone("gradients").sha256
+    assert again.predict(photos, config=config).tolist() == model.predict(photos, config=config).tolist()
 
 
 class OnGpu(Backbone):

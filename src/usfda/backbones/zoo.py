@@ -1,4 +1,4 @@
-"""Backbones by name: the bundled one, an ONNX file, a model of timm, plain pixels."""
+"""Backbones by name: the bundled network, oriented gradients, plain pixels, an ONNX file, a model of timm."""
 
 from __future__ import annotations
 
@@ -35,6 +35,8 @@ def get_backbone(name: str = DEFAULT, device: Device = "auto") -> Backbone:
     """
     if name == DEFAULT:
         return Backbone(name, _lite0(_lite0_weights()), LITE0_RECORD, device)
+    if name == "gradients":
+        return Backbone(name, _gradients(), GRADIENTS_RECORD, device)
     if name == "pixels":
         return Backbone(name, _pixels(), PIXELS_RECORD, device)
     kind, _, rest = name.partition(":")
@@ -143,6 +145,48 @@ def _pixels() -> bytes:
         helper.make_node("Flatten", ["grey"], ["v"]),
     ]
     return _graph(nodes, [], (16, 16), 256)
+
+
+GRADIENTS_RECORD = PIXELS_RECORD | {"input_size": [3, 32, 32]}
+DIRECTIONS = 16  # of the gradient; opposite ones are kept apart
+
+
+def _gradient_filters(sigma: float = 1.0, radius: int = 3) -> np.ndarray:
+    """W_k(x, y) ∝ (x·cos θ_k + y·sin θ_k)·exp(−(x² + y²) / 2σ²): how fast it gets brighter towards θ_k = 2πk / 16.
+
+    x is to the right, y is down. Of a step from black to white along θ_k the response is 1.
+    """
+    y, x = np.mgrid[-radius : radius + 1, -radius : radius + 1].astype(float)
+    angle = 2 * np.pi * np.arange(DIRECTIONS)[:, None, None] / DIRECTIONS
+    filters = (x * np.cos(angle) + y * np.sin(angle)) * np.exp(-(x**2 + y**2) / (2 * sigma**2))
+    scaled: np.ndarray = 2 * filters / np.abs(filters).sum((1, 2), keepdims=True)
+    return scaled
+
+
+def _gradients() -> bytes:
+    """Oriented gradients of a grey image, 32×32, as a vector of 16·7·7 = 784: without training, for line drawings.
+
+    r_k = max(0, W_k ∗ grey)                    16 directions, 26×26: no border is made up
+    c_k = mean of r_k over cells of 8×8         7×7 cells, three pixels apart
+    v_k = c_k / √(ε² + e),  e = Σ_k c_k²        averaged over the 3×3 cells around: the contrast does not matter
+    """
+    tensors = [
+        numpy_helper.from_array(_gradient_filters()[:, None].astype(np.float32), "filters"),
+        numpy_helper.from_array(np.asarray(0.05**2, np.float32), "least"),  # ε²: a flat region stays flat
+    ]
+    nodes = [
+        helper.make_node("ReduceMean", ["image"], ["grey"], axes=[1], keepdims=1),
+        helper.make_node("Conv", ["grey", "filters"], ["slopes"], kernel_shape=[7, 7]),
+        helper.make_node("Relu", ["slopes"], ["responses"]),
+        helper.make_node("AveragePool", ["responses"], ["cells"], kernel_shape=[8, 8], strides=[3, 3]),
+        helper.make_node("ReduceSumSquare", ["cells"], ["energy"], axes=[1], keepdims=1),
+        helper.make_node("AveragePool", ["energy"], ["around"], kernel_shape=[3, 3], pads=[1, 1, 1, 1]),
+        helper.make_node("Add", ["around", "least"], ["floored"]),
+        helper.make_node("Sqrt", ["floored"], ["contrast"]),
+        helper.make_node("Div", ["cells", "contrast"], ["normal"]),
+        helper.make_node("Flatten", ["normal"], ["v"]),
+    ]
+    return _graph(nodes, tensors, (32, 32), DIRECTIONS * 7 * 7)
 
 
 def _graph(nodes: list[Any], tensors: list[Any], size: tuple[int, int], dim: int) -> bytes:

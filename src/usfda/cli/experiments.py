@@ -107,7 +107,7 @@ def reproduce(
     where the data sets come from: docs/reproduction.md.
 
     Examples: `usfda reproduce table2 --data office31/` or, after `usfda demo`, without any download,
-    `usfda reproduce fig-beta --data demo-out --backbone pixels --seeds 2`
+    `usfda reproduce fig-beta --data demo-out --backbone gradients --seeds 2`
     """
     experiment = get_experiment(name)
     from ..experiments.reproduce import reproduce as run

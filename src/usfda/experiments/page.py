@@ -25,7 +25,7 @@ h1 { font-size: 1.5rem } h2 { font-size: 1.1rem; margin-top: 2rem }
 table { border-collapse: collapse } td, th { padding: .3rem .9rem; text-align: right; border-bottom: 1px solid #d8dee4 }
 td:first-child, th:first-child { text-align: left } caption { caption-side: bottom; color: #5a6773; font-size: .85rem }
 .grid { display: flex; flex-wrap: wrap; gap: .6rem } figure { margin: 0; text-align: center; font-size: .8rem }
-.grid img { width: 64px; height: 64px; image-rendering: pixelated; border: 1px solid #d8dee4 }
+.grid img { width: 64px; height: 64px; border: 1px solid #d8dee4 }
 img.plot { max-width: 100% }
 """
 
