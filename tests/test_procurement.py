@@ -219,7 +219,8 @@ def test_negatives_raise_what_they_should() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"iterations": 0}, "start at 1"),
+        ({"iterations": -1}, "0 for as many as the source needs"),
+        ({"max_epochs": 0}, "start at 1"),
         ({"negative_batch": 0}, "start at 1"),
         ({"holdout": 1.0}, "holdout"),
         ({"images_per_composite": 1}, "two images"),

@@ -65,9 +65,12 @@ class PaperTable(PaperExperiment):
         records = self.records(runner, list(tasks.values()), {name: (name, {}) for name in SYSTEMS})
         tables: dict[str, tuple[list[str], list[list[str]]]] = {}
         rows: list[dict[str, Any]] = []
-        for dataset, (metric, name) in product((NAMES[key] for key in self.datasets), METRICS.items()):
+        # The paper's data sets, and what was found in place of one of them: a reduced copy has a table of its own.
+        datasets = dict.fromkeys([*(NAMES[key] for key in self.datasets), *(dataset for dataset, _ in tasks)])
+        for dataset, (metric, name) in product(datasets, METRICS.items()):
             # As in the paper, with its mean at the end.
             columns = list(dict.fromkeys(task for d, task, *_ in printed() if d == dataset))
+            columns = columns or [*(task for d, task in tasks if d == dataset), "Avg"]
             body = []
             for (system, figures), cells in _lines(records, tasks, runner, dataset, metric, columns).items():
                 if cells:
@@ -148,8 +151,12 @@ def _lines(
 
 
 def _picture(records: Mapping[str, Sequence[Record]], tasks: Mapping[tuple[str, str], Task], runner: Runner) -> Picture:
-    """Means over the tasks that were run, ours and the paper's over the same ones."""
+    """Means over the tasks that were run, ours and the paper's over the same ones.
+
+    Reduced copies, for which the paper prints nothing, are left out unless there is nothing else.
+    """
     panels: dict[str, dict[str, list[Statistic]]] = {}
+    tasks = {key: task for key, task in tasks.items() if key[0] in NAMES.values()} or tasks
     ids = [task.id for task in tasks.values()]
     for metric, name in METRICS.items():
         series: dict[str, list[Statistic]] = {runner.backbone_name: [], PAPER: [], "UAN* of the paper": []}
