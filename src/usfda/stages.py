@@ -360,6 +360,7 @@ def _adapt_paper(model: Model, X: Matrix, settings: PaperSettings, seed: int, co
     return {
         "settings": dataclasses.asdict(settings),
         "learnable_parameters": parameters,
+        "steps": len(history["L_d1"]),
         "history": _rounded(history),
     }
 
