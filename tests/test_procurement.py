@@ -176,7 +176,7 @@ def test_the_four_losses_take_turns_as_documented() -> None:
 
 
 def test_the_number_of_rounds_follows_from_held_out_accuracy() -> None:
-    """Three at least, another one after every rise by a point, none beyond the bound."""
+    """Three at least, another one after every rise by half a point, none beyond the bound."""
 
     def rounds(accuracy: list[float], most: int) -> int:
         return next(n for n in range(1, len(accuracy) + 1) if not another_round(accuracy[:n], 100 * n, most))
@@ -184,7 +184,7 @@ def test_the_number_of_rounds_follows_from_held_out_accuracy() -> None:
     risen = [0.5, 0.6, 0.7, 0.8, 0.9, 0.9]
     assert rounds(risen, 10_000) == 6
     assert rounds(risen, 400) == 4
-    assert rounds([0.9, 0.9, 0.905, 1.0], 10_000) == 3
+    assert rounds([0.9, 0.9, 0.904, 1.0], 10_000) == 3
     assert rounds([0.99, 0.5, 0.6, 1.0], 100) == 3
 
 
@@ -220,7 +220,8 @@ def test_batches_and_learning_rate_grow_beyond_250_classes() -> None:
     usual = ProcurementSettings()
     assert usual.scaled(31) == usual.scaled(250) == usual
     large = usual.scaled(1000)
-    assert (large.batch, large.negative_batch, large.lr) == (256, 256, pytest.approx(4e-4))
+    assert (large.batch, large.negative_batch) == (256, 256)
+    assert large.lr == pytest.approx(4e-4)
 
 
 FEW = ProcurementSettings(iterations=12, update_every=4, composites=200)
