@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from usfda import Features, InputError, Model, PaperSettings, ProcurementSettings, UsfdaSettings, adapt, procure
-from usfda.methods.paper import entropy, l_d1, l_d2, rescale
+from usfda import Config, Features, InputError, Model, PaperSettings, ProcurementSettings, UsfdaSettings, adapt, procure
+from usfda.methods.paper import entropy, l_d1, l_d2, rescale, train_target
 
 logits = hnp.arrays(np.float32, (4, 5), elements=st.floats(-(2.0**127), 2.0**127, width=32))
 weights = hnp.arrays(np.float32, 4, elements=st.floats(0, 1, width=32))
@@ -94,6 +94,35 @@ def test_it_rejects_what_is_new_and_keeps_what_is_known(vector_model: Model) -> 
     assert np.mean(found[new] == "unknown") > 0.9
     assert np.mean(found[~new] == y[~new]) > 0.7
     assert np.mean(vector_model.predict(X)[new] == "unknown") < np.mean(found[new] == "unknown")
+
+
+def test_it_is_over_when_few_samples_change_side(vector_model: Model) -> None:
+    """Without labels: the share that changes side in twenty steps; what is learnt until then is the same."""
+    X, _ = blobs([0, 1, 2, 7, 8, 9], 40, shift=0.3, seed=1)
+    long, over = (
+        adapt(vector_model, X, method="paper", settings=PaperSettings(settled=share)) for share in (0.0, 0.99)
+    )
+    steps = [model.card["deployment"]["steps"] for model in (long, over)]
+    assert steps == [200, 40]  # two looks, at 20 and at 40, are the fewest
+    one, two = (model.card["deployment"]["history"]["L_d1"] for model in (long, over))
+    assert one[:40] == two
+    fixed = adapt(vector_model, X, method="paper", settings=PaperSettings(steps=40, settled=0.0))
+    assert np.array_equal(fixed.head.tensors()["0.weight"], over.head.tensors()["0.weight"])
+
+
+def test_watching_changes_nothing(vector_model: Model) -> None:
+    X, _ = blobs([0, 1, 7], 30, seed=1)
+    networks, seen = vector_model.vendor.networks, []
+    assert networks is not None
+    settings = PaperSettings(steps=4)
+    alone, _ = train_target(networks, X, settings, 0, Config())
+    watched, _ = train_target(
+        networks, X, settings, 0, Config(), lambda step, head: seen.append((step, head.probability(X)))
+    )
+    assert np.array_equal(alone.tensors()["0.weight"], watched.tensors()["0.weight"])
+    assert [step for step, _ in seen] == [1, 2, 3, 4]
+    assert np.array_equal(seen[-1][1], watched.probability(X))
+    assert not np.array_equal(seen[0][1], seen[-1][1])
 
 
 def test_adapting_again_starts_from_the_vendors_part(vector_model: Model) -> None:

@@ -312,3 +312,63 @@ def test_other_layouts_of_imagenet(tmp_path: Path) -> None:
         path.unlink()
     write(flat / ".", list(SYNSETS)[:2], 2, "JPEG")
     assert Counter(np.asarray(Imagenet(tmp_path).read("val").labels)) == {"n01440764": 2, "n02879718": 2}
+
+
+def test_office31_to_the_ten_classes_of_caltech(tmp_path: Path) -> None:
+    """31 source classes, ten of them in the target, under Office-31's names: partial, nothing private to the target."""
+    for name in ("amazon", "dslr", "webcam"):
+        write(tmp_path / "office31" / name, list(OFFICE31), 1)
+    with pytest.raises(InputError, match="no folder caltech10 with the ten classes"):
+        benchmark_tasks(tmp_path, "office31-caltech10")
+    names = ["backpack", *OFFICE31[1:5], "laptop", *OFFICE31[6:10]]
+    write(tmp_path / "caltech10", names, 2, "jpg")
+    tasks = benchmark_tasks(tmp_path, "office31-caltech10")
+    assert [task.id for task in tasks] == [f"office31-caltech10/partial/{domain}-C" for domain in "ADW"]
+    for task in tasks:
+        source, target = sides(task)
+        assert (label_set(source), label_set(target)) == (set(OFFICE31), set(OFFICE31[:10]))
+        assert len(target) == 20
+    assert [t.name for t in benchmark_tasks(tmp_path, "office31-caltech10", "amazon-caltech10")] == ["A→C"]
+
+
+@pytest.fixture
+def reduced(tmp_path: Path) -> Path:
+    """ImageNet with a few images per class and no val, Caltech-101."""
+    write(tmp_path / "mini" / "train", list(SYNSETS), 4, "JPEG")
+    (tmp_path / "mini" / "LOC_synset_mapping.txt").write_text("".join(f"{w} {text}\n" for w, text in SYNSETS.items()))
+    write(tmp_path / "101_ObjectCategories", ["accordion", "BACKGROUND_Google", "binocular", "yin_yang"], 3, "jpg")
+    return tmp_path
+
+
+def test_a_reduced_imagenet_caltech_is_run_both_ways_and_never_called_the_papers(reduced: Path) -> None:
+    there, back = benchmark_tasks(reduced, "imagenet-caltech")
+    assert (there.id, there.name) == (
+        "imagenet-caltech-reduced/open-partial/I-C",
+        "ImageNet-mini → Caltech-101, reduced",
+    )
+    assert back.name == "Caltech-101 → ImageNet-mini, reduced"
+    assert (there.negative_classes, back.negative_classes) == (600, 200)
+    caltech, imagenet = {"accordion", "binocular", "yin_yang"}, (set(SYNSETS) - {"n02841315"}) | {"binocular"}
+    assert [label_set(side) for side in sides(there)] == [imagenet, caltech]
+    assert [label_set(side) for side in sides(back)] == [caltech, imagenet]
+    found = find(reduced, "imagenet-caltech")
+    found.tasks()
+    assert found.differences == []
+    assert found.notes[1:] == [
+        "ImageNet-mini → Caltech-101, reduced: 1 shared classes, 5 private to the source, 2 to the target; "
+        "24 and 9 images. It is not the paper's ImageNet-Caltech",
+        "Caltech-101 → ImageNet-mini, reduced: 1 shared classes, 2 private to the source, 5 to the target; "
+        "9 and 24 images. It is not the paper's ImageNet-Caltech",
+    ]
+
+
+def test_a_whole_imagenet_without_val_is_no_reduced_copy(reduced: Path, others: Path) -> None:
+    """Only a small number of images per class makes it one; and Caltech-101 alone makes the pair a reduced one."""
+    whole = find(others, "imagenet-caltech")
+    assert (whole.id, whole.name) == ("imagenet-caltech", "ImageNet-Caltech")
+    for i in range(100):
+        (reduced / "mini" / "train" / "n01440764" / f"more{i}.JPEG").touch()
+    found = find(reduced, "imagenet-caltech")
+    assert found.name == "ImageNet and Caltech-101, reduced"
+    with pytest.raises(InputError, match="ImageNet's folder val is missing"):
+        found.task(("C", "I"))

@@ -16,7 +16,7 @@ from usfda.config import silent
 from usfda.methods.negatives import latent_negatives
 from usfda.methods.networks import D, batches, learnable, make_f, make_g
 from usfda.methods.priors import RIDGE, ClassPriors
-from usfda.methods.procurement import Negatives, TrainingSet, hold_out, l_p, train_source
+from usfda.methods.procurement import Negatives, TrainingSet, another_round, hold_out, l_p, train_source
 
 
 def test_learnable_parameters_are_the_papers() -> None:
@@ -175,6 +175,55 @@ def test_the_four_losses_take_turns_as_documented() -> None:
         assert np.mean([(a - b).abs().mean().item() for a, b in pairs]) < 1e-4
 
 
+def test_the_number_of_rounds_follows_from_held_out_accuracy() -> None:
+    """Three at least, another one after every rise by half a point, none beyond the bound."""
+
+    def rounds(accuracy: list[float], most: int) -> int:
+        return next(n for n in range(1, len(accuracy) + 1) if not another_round(accuracy[:n], 100 * n, most))
+
+    risen = [0.5, 0.6, 0.7, 0.8, 0.9, 0.9]
+    assert rounds(risen, 10_000) == 6
+    assert rounds(risen, 400) == 4
+    assert rounds([0.9, 0.9, 0.904, 1.0], 10_000) == 3
+    assert rounds([0.99, 0.5, 0.6, 1.0], 100) == 3
+
+
+def test_more_classes_take_more_iterations_unless_a_number_is_given() -> None:
+    rng = np.random.default_rng(0)
+    counts, texts = {}, []
+
+    def watch(total: int, text: str, unit: str) -> Any:
+        texts.append((total, text))
+        return silent(total, text, unit)
+
+    for classes in (4, 120):
+        centres = rng.normal(0, 1, (classes, 32))
+        y = np.repeat(np.arange(classes), 10)
+        X = (centres[y] + rng.normal(0, 0.5, (len(y), 32))).astype(np.float32)
+        names = np.asarray([f"c{c:03d}" for c in y])
+        quick = {"update_every": 20, "lr": 1e-3}
+        made = procure(X, names, method="paper", negatives="latent", settings=quick, config=Config(progress=watch))
+        training = made.card["procurement"]["training"]
+        assert training["iterations"] == 20 * len(training["accuracy"])
+        assert training["accuracy"][-1] == made.card["procurement"]["validation"]["accuracy"]
+        assert (training["batch"], training["lr"]) == (64, 1e-3)
+        counts[classes] = training["iterations"]
+    assert counts[4] == 60 < counts[120]
+    assert [total for total, _ in texts] == [20] * (sum(counts.values()) // 20)
+    assert texts[1][1].endswith("SSM), round 2, held-out accuracy 100%")
+    given = procure(X, names, method="paper", settings={**quick, "iterations": 50})
+    assert given.card["procurement"]["training"]["iterations"] == 50
+    assert given.card["procurement"]["training"]["accuracy"] == []
+
+
+def test_batches_and_learning_rate_grow_beyond_250_classes() -> None:
+    usual = ProcurementSettings()
+    assert usual.scaled(31) == usual.scaled(250) == usual
+    large = usual.scaled(1000)
+    assert (large.batch, large.negative_batch) == (256, 256)
+    assert large.lr == pytest.approx(4e-4)
+
+
 FEW = ProcurementSettings(iterations=12, update_every=4, composites=200)
 
 
@@ -219,7 +268,8 @@ def test_negatives_raise_what_they_should() -> None:
 @pytest.mark.parametrize(
     ("wrong", "says"),
     [
-        ({"iterations": 0}, "start at 1"),
+        ({"iterations": -1}, "0 for as many as the source needs"),
+        ({"max_epochs": 0}, "start at 1"),
         ({"negative_batch": 0}, "start at 1"),
         ({"holdout": 1.0}, "holdout"),
         ({"images_per_composite": 1}, "two images"),

@@ -222,7 +222,7 @@ def test_complexity(done: Done) -> None:
 def test_table1_beside_the_paper(done: Done) -> None:
     table = rows(done("table1"), "table1")
     ours = {(row["system"], row["metric"]): row for row in table if row["figures"] == "pixels"}
-    assert len(ours) == 22
+    assert len(ours) == 24  # eleven systems, and what selection by labels would give
     assert all(row["task"] == "Ar-Cl" and 0 <= float(row["mean"]) <= 100 for row in ours.values())
     paper = [row for row in table if row["figures"] != "pixels"]
     assert {row["system"] for row in paper} == {"ResNet", "IWAN", "PADA", "ATI", "OSBP", "UAN", "USFDA"}
@@ -248,6 +248,14 @@ def test_table2_with_what_is_there(done: Done) -> None:
     assert {row["task"] for row in table if row["system"] == "usfda"} == {"S-R", "I-C", "C-I"}
     office31 = [row for row in table if row["dataset"] == "Office-31"]
     assert office31
+    marked = "paper, best step by target labels: not a result"
+    for task in ("S-R", "I-C", "C-I"):
+        along = found[task, "paper"]["along"]
+        assert [at["step"] for at in along] == [10]  # of twelve
+        best = max(found[task, "paper"]["t_avg"], along[0]["t_avg"])
+        shown = [row for row in table if (row["system"], row["task"], row["metric"]) == (marked, task, "T_avg")]
+        assert [float(row["mean"]) for row in shown] == [pytest.approx(best, abs=1e-3)]
+    assert all("along" not in record for (_, system), record in found.items() if system != "paper")
     assert {row["figures"] for row in office31} == {"paper, ResNet-50"}
 
 
@@ -269,7 +277,11 @@ def test_half_of_a_data_set_stops_only_its_own_tasks(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     shutil.copytree(others, tmp_path / "data")
-    shutil.rmtree(tmp_path / "data" / "imagenet" / "ILSVRC" / "Data" / "CLS-LOC" / "val")
+    whole = tmp_path / "data" / "imagenet" / "ILSVRC" / "Data" / "CLS-LOC"
+    shutil.rmtree(whole / "val")
+    first = next((whole / "train" / "n01440764").iterdir())
+    for i in range(100):  # so many images that it is no reduced copy
+        shutil.copy(first, first.with_name(f"copy{i}.JPEG"))
     run(Table2(), tmp_path / "data", tmp_path / "out", store)
     assert {r["key"]["task"].rpartition("/")[2] for r in runs(tmp_path / "out")} == {"S-R", "I-C"}
     text = (tmp_path / "out" / "table2.md").read_text()

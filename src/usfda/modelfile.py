@@ -57,6 +57,7 @@ PROCUREMENT = {
     "seconds": {"*": NUMBER},
     "versions": dict,
     "negatives?": {"kind": str, "classes": int, "samples": int},
+    "training?": {"iterations": int, "batch": int, "lr": NUMBER, "accuracy": [NUMBER]},
     "history?": {"*": [NUMBER]},
 }
 DEPLOYMENT = {

@@ -38,7 +38,7 @@ Method = Literal["usfda", "paper"]
 METHODS: tuple[str, ...] = get_args(Method)
 Settings = TypeVar("Settings")
 
-VERSION = 1  # of what the stages compute: raise it whenever the same data, settings and seed would give another model
+VERSION = 2  # of what the stages compute: raise it whenever the same data, settings and seed would give another model
 EXAMPLES = 5  # names of a cluster's most typical samples
 # The parts of a procurement, in their order, and what each is for.
 PURPOSES = {
@@ -146,7 +146,7 @@ def procure(
         trained = train_source(data, settings, seed, config, f"networks (for {PURPOSES['networks']})")
         clock.lap("networks")
         networks = trained.networks
-        card |= _networks_card(data, trained)
+        card |= _networks_card(data, trained, settings)
     vendor = Vendor(networks, geometry)
     whole: dict[str, Any] = {"procurement": card, "deployment": None}
     if extractor is None and features.backbone:  # vectors that say where they come from
@@ -191,7 +191,7 @@ def training_set(
     X, y, classes = features.X, features.y, len(features.classes)
     _check_choice("negatives", kind, get_args(Negatives))
     if kind != "composite":
-        if settings.iterations <= settings.update_every:
+        if 0 < settings.iterations <= settings.update_every:
             raise InputError(f"negatives {kind} begin with the first priors: iterations must be more than update_every")
         count = len(negative_classes(classes, 2, settings.max_negative_classes)) if kind == "prior" else 1
         return TrainingSet(X, y, classes, train, kind, count)
@@ -234,13 +234,17 @@ def composite_features(source: Features, made: Composites, extractor: Extractor)
     return found.X
 
 
-def _networks_card(data: TrainingSet, trained: Trained) -> dict[str, Any]:
-    made = 0 if data.X_n is None else len(data.X_n)
+def _networks_card(data: TrainingSet, trained: Trained, settings: ProcurementSettings) -> dict[str, Any]:
+    made, used = 0 if data.X_n is None else len(data.X_n), settings.scaled(data.classes)
     return {
+        "training": {
+            "iterations": trained.iterations, "batch": used.batch, "lr": used.lr,
+            "accuracy": [round(100 * value, 2) for value in trained.accuracy],
+        },
         "negatives": {"kind": data.kind, "classes": data.negative_classes, "samples": made},
         "learnable_parameters": trained.parameters,
         "history": _rounded(trained.history),
-    }
+    }  # fmt: skip
 
 
 def _rounded(history: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
@@ -356,6 +360,7 @@ def _adapt_paper(model: Model, X: Matrix, settings: PaperSettings, seed: int, co
     return {
         "settings": dataclasses.asdict(settings),
         "learnable_parameters": parameters,
+        "steps": len(history["L_d1"]),
         "history": _rounded(history),
     }
 

@@ -41,6 +41,7 @@ from .output import (
     console,
     describe_model,
     describe_parts,
+    describe_training,
     out,
     printable,
     progress_bar,
@@ -139,6 +140,7 @@ def procure(
         log.info("  %s", line)
     if "negatives" in card:
         log.info("  {classes} negative classes, {kind}".format(**card["negatives"]))
+        log.info("  networks: %s", describe_training(card["training"]))
     if checked["samples"]:
         log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
         log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))

@@ -119,6 +119,13 @@ def describe_parts(card: dict[str, Any]) -> list[str]:
     return [f"{part} (for {PURPOSES[part]}): {seconds:.1f} s" for part, seconds in card["seconds"].items()]
 
 
+def describe_training(training: dict[str, Any]) -> str:
+    """How long the vendor's networks learnt, and what each round of it gave."""
+    text = "{iterations} iterations in batches of {batch}, learning rate {lr:g}".format(**training)
+    rounds = ", ".join(f"{value:.1f}" for value in training["accuracy"])
+    return text + (f"; held-out accuracy after each round: {rounds} %" if rounds else "")
+
+
 def describe_model(model: Any) -> Iterable[tuple[str, str]]:
     """The card of a model as pairs of a name and a text."""
     from ..methods.findings import describe
@@ -136,6 +143,8 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
     yield "procured for", "every method" if card["method"] == "all" else f"method {card['method']} alone"
     if "negatives" in card:
         yield "negatives", "{kind}: {classes} classes, {samples} samples".format(**card["negatives"])
+    if "training" in card:
+        yield "networks", describe_training(card["training"])
     if card["validation"]["samples"]:
         form = "{accuracy} % of {samples} samples with head {head}, {rejected} % rejected"
         yield "held-out source", form.format(**card["validation"])

@@ -24,7 +24,18 @@ from ..data.reading import read
 from ..data.samples import Samples
 from ..errors import InputError
 from .imagenet import Imagenet
-from .protocols import DATA_SETS, IMAGENET_CALTECH, NAMES, OFFICE31_GAPS, PROTOCOLS, DataSet, Pair, Protocol
+from .protocols import (
+    DATA_SETS,
+    IMAGENET_CALTECH,
+    NAMES,
+    OFFICE31,
+    OFFICE31_CALTECH10,
+    OFFICE31_GAPS,
+    PROTOCOLS,
+    DataSet,
+    Pair,
+    Protocol,
+)
 from .tasks import Benchmark, Task
 
 log = logging.getLogger("usfda")
@@ -32,6 +43,9 @@ log = logging.getLogger("usfda")
 DEPTH = 4  # levels below the folder that is given: ILSVRC/Data/CLS-LOC/train, and one to spare
 MANY = 50  # a folder with more sub-folders holds classes, not data sets
 CALTECH = ("001.ak47", "257.clutter")  # by which Caltech-256 is known: other sets number their classes, too
+CALTECH101 = ("accordion", "yin_yang")  # by which Caltech-101 is known
+NO_CLASSES = ("257.clutter", "BACKGROUND_Google", "Faces_easy")  # Caltech's clutter, and its faces a second time
+CALTECH10 = {"backpack": "back_pack", "laptop": "laptop_computer"}  # Caltech-256's names to those of Office-31
 
 
 class FoundBenchmark(Benchmark):
@@ -73,7 +87,7 @@ class CommonClasses(FoundBenchmark):
         self.dataset, self._folders, self.protocol = dataset, folders, dataset.protocol
         self.id, self.name, self.pairs = dataset.id, dataset.name, dataset.pairs
         self.aliases = {simple(folder): short for short, folder in dataset.domains.items()}
-        self._samples = cache(self._read)
+        self.samples = cache(self._read)  # of a domain, by its short name
 
     def with_protocol(self, protocol: Protocol) -> CommonClasses:
         """The same data with other label sets."""
@@ -84,7 +98,7 @@ class CommonClasses(FoundBenchmark):
     def task(self, pair: Pair) -> Task:
         """The task from one domain to another, with the label sets of the protocol."""
         name = f"{self.id}/{self.protocol.id}/{'-'.join(pair)}"
-        source, target = self._samples(pair[0]), self._samples(pair[1])
+        source, target = self.samples(pair[0]), self.samples(pair[1])
         return Task(name, "→".join(pair), source, target, self.protocol.source, self.protocol.target)
 
     def _read(self, domain: str) -> Samples:
@@ -98,43 +112,96 @@ class CommonClasses(FoundBenchmark):
         return samples
 
 
-class ImagenetCaltech(FoundBenchmark):
-    """Classes of one name are shared; what is left is private to its side. A shared class has Caltech's name."""
+class Office31Caltech10(FoundBenchmark):
+    """From all 31 classes of a domain of Office-31 to the ten that Caltech-256 has, too: a partial task."""
 
-    id = IMAGENET_CALTECH
-    name = NAMES[IMAGENET_CALTECH]
+    id = OFFICE31_CALTECH10
+    name = "Office-31 → Caltech10"
+
+    def __init__(self, office31: CommonClasses, caltech: Path):
+        super().__init__()
+        self.pairs = tuple((domain, "C") for domain in office31.dataset.domains)
+        self.aliases = {**office31.aliases, "caltech": "C", "caltech10": "C"}
+        self._office31, self._caltech = office31, caltech
+
+    def task(self, pair: Pair) -> Task:
+        """The task from a domain of Office-31, whose names the classes of both sides have."""
+        source = self._office31.samples(pair[0])
+        found = read(self._caltech, labelled=True)
+        assert isinstance(found, Samples)
+        assert found.labels is not None
+        labels = np.asarray([CALTECH10.get(name, name) for name in found.labels.tolist()])
+        return Task(f"{self.id}/partial/{'-'.join(pair)}", "→".join(pair), source, Samples(found.paths, labels))
+
+    @staticmethod
+    def at(folder: Path) -> bool:
+        """Whether the folder, called caltech or caltech10, has the ten classes, under either name."""
+        inside = {CALTECH10.get(f.name, f.name) for f in folders_in(folder)}
+        return simple(folder.name) in ("caltech", "caltech10") and inside == set(OFFICE31[:10])
+
+
+class ImagenetCaltech(FoundBenchmark):
+    """Classes of one name are shared; what is left is private to its side. A shared class has Caltech's name.
+
+    A copy with a few images of each class, or Caltech-101 in place of Caltech-256, is no task of the paper: it is
+    called reduced wherever it is named.
+    """
+
     pairs = (("I", "C"), ("C", "I"))
     negative_classes: ClassVar = {"I": 600, "C": 200}  # as in the paper, by the source
 
     def __init__(self, imagenet: Imagenet, caltech: Path, shared: Mapping[str, str] | None):
         super().__init__()
-        self.aliases = {"imagenet": "I", "caltech": "C", "caltech256": "C"}
+        self.aliases = {"imagenet": "I", "caltech": "C", "caltech256": "C", "caltech101": "C"}
         self._imagenet, self._folder, self._given = imagenet, caltech, shared
+        small = not is_caltech256(caltech)
+        self.reduced = imagenet.reduced or small
+        self.id, self.name = IMAGENET_CALTECH, NAMES[IMAGENET_CALTECH]
+        self._names = {
+            "I": "ImageNet-mini" if imagenet.reduced else "ImageNet", "C": "Caltech-101" if small else "Caltech-256"
+        }  # fmt: skip
+        if self.reduced:
+            self.id, self.name = f"{self.id}-reduced", f"{self._names['I']} and {self._names['C']}, reduced"
         self._samples = cache(self._read)
         self.shared = cache(self._shared)  # wnid to the folder of the Caltech class that is the same
 
     def task(self, pair: Pair) -> Task:
         """ImageNet as a source is its training set, as a target its validation set: M was trained on the former."""
-        source, target = self._samples(pair[0], "train"), self._samples(pair[1], "val")
+        source = self._samples(pair[0], "train")
+        target = self._samples(pair[1], "train" if self._imagenet.reduced else "val")
+        shown = "→".join(pair)
+        if self.reduced:
+            shown = f"{self._names[pair[0]]} → {self._names[pair[1]]}, reduced"
+            self._describe(shown, source, target)
         name = f"{self.id}/open-partial/{'-'.join(pair)}"
-        return Task(name, "→".join(pair), source, target, negative_classes=self.negative_classes[pair[0]])
+        return Task(name, shown, source, target, negative_classes=self.negative_classes[pair[0]])
+
+    def _describe(self, task: str, source: Samples, target: Samples) -> None:
+        one, two = (set(np.asarray(side.labels).tolist()) for side in (source, target))
+        line = (
+            f"{task}: {len(one & two)} shared classes, {len(one - two)} private to the source, {len(two - one)} to the "
+            f"target; {len(source):,} and {len(target):,} images. It is not the paper's ImageNet-Caltech"
+        )
+        if line not in self.notes:
+            self.notes.append(line)
 
     def _read(self, domain: str, part: str) -> Samples:
         if domain == "C":
             found = read(self._folder, labelled=True)
             assert isinstance(found, Samples)
-            assert found.labels is not None
-            samples = found[np.flatnonzero(~np.char.endswith(found.labels, ".clutter"))]
-            self.check("Caltech-256", "256_ObjectCategories", samples)
+            samples = found[np.flatnonzero(~np.isin(np.asarray(found.labels), NO_CLASSES))]
+            if not self.reduced:
+                self.check("Caltech-256", "256_ObjectCategories", samples)
             return samples
         samples = self._imagenet.read(part)
-        self.check("ImageNet", part, samples)
+        if not self.reduced:
+            self.check("ImageNet", part, samples)
         names = self.shared()
         labels = np.asarray([names.get(wnid, wnid) for wnid in samples.labels.tolist()])  # type: ignore[union-attr]
         return Samples(samples.paths, labels)
 
     def _shared(self) -> dict[str, str]:
-        folders = [f.name for f in sorted(self._folder.iterdir()) if re.match(r"\d{3}\.", f.name)]
+        folders = [f.name for f in folders_in(self._folder) if f.name not in NO_CLASSES]
         wnids = self._imagenet.wnids()
         if self._given is not None:
             by_name = {caltech_name(folder): folder for folder in folders} | {folder: folder for folder in folders}
@@ -157,6 +224,11 @@ class ImagenetCaltech(FoundBenchmark):
         return found
 
 
+def is_caltech256(folder: Path) -> bool:
+    """Whether the folder has Caltech-256 in it."""
+    return any((folder / known).is_dir() for known in CALTECH)
+
+
 def match_names(folders: Sequence[str], words: Mapping[str, str]) -> dict[str, str]:
     """The wnid and the Caltech folder of every class that both data sets clearly have.
 
@@ -174,8 +246,8 @@ def match_names(folders: Sequence[str], words: Mapping[str, str]) -> dict[str, s
 
 
 def caltech_name(folder: str) -> str:
-    """012.binoculars and 251.airplanes-101 without their number and without -101."""
-    return folder.partition(".")[2].removesuffix("-101")
+    """012.binoculars and 251.airplanes-101 without their number and without -101; Caltech-101 has no numbers."""
+    return re.sub(r"^\d{3}\.", "", folder).removesuffix("-101")
 
 
 def simple(name: str) -> str:
@@ -209,13 +281,22 @@ def find(folder: str | Path, name: str, shared: Mapping[str, str] | None = None)
     if not folder.is_dir():
         raise InputError(f"{folder}: no such folder")
     if name == IMAGENET_CALTECH:
-        caltech = next((p for p in places(folder) if any((p / known).is_dir() for known in CALTECH)), None)
+        caltech = next((p for p in places(folder) if is_caltech256(p)), None)
+        if caltech is None:
+            caltech = next((p for p in places(folder) if all((p / known).is_dir() for known in CALTECH101)), None)
         imagenet = next((made for p in places(folder) if (made := Imagenet.at(p))), None)
         if caltech is not None and imagenet is not None:
             return ImagenetCaltech(imagenet, caltech, shared)
         missing = [] if caltech else [f"Caltech-256 (a folder with {' and '.join(CALTECH)})"]
         missing += [] if imagenet else ["ImageNet-1k (a folder train with n01440764 and others)"]
         raise InputError(f"{folder}: of {NAMES[name]} is missing: {' and '.join(missing)}")
+    if name == OFFICE31_CALTECH10:
+        office31 = find(folder, "office31")
+        assert isinstance(office31, CommonClasses)
+        caltech = next((p for p in places(folder) if Office31Caltech10.at(p)), None)
+        if caltech is None:
+            raise InputError(f"{folder}: no folder caltech10 with the ten classes that Office-31 and Caltech-256 share")
+        return Office31Caltech10(office31, caltech)
     dataset = DATA_SETS[name]
     wanted = {simple(domain): short for short, domain in dataset.domains.items()}
     best: dict[str, Path] = {}
@@ -285,9 +366,9 @@ def choose(benchmarks: Sequence[FoundBenchmark], wanted: str | None) -> list[tup
 def benchmark_tasks(folder: str | Path, protocol: str = "office31", wanted: str | None = None) -> list[Task]:
     """Tasks of a data set with the paper's label sets, or of ``office31-closed`` and other gaps of Office-31."""
     gap = protocol.removeprefix("office31").strip("-:/")
-    if protocol not in NAMES and gap not in OFFICE31_GAPS:
+    if protocol not in PROTOCOLS and gap not in OFFICE31_GAPS:
         raise InputError(f"no protocol {protocol!r}; choose from {', '.join(PROTOCOLS)}")
-    found = find(folder, protocol if protocol in NAMES else "office31")
-    if protocol not in NAMES and isinstance(found, CommonClasses):
+    found = find(folder, "office31" if gap in OFFICE31_GAPS else protocol)
+    if gap in OFFICE31_GAPS and isinstance(found, CommonClasses):
         found = found.with_protocol(OFFICE31_GAPS[gap])
     return [chosen.task(pair) for chosen, pair in choose([found], wanted)]

@@ -23,6 +23,7 @@ from ..files import read_text
 WORDS = ("LOC_synset_mapping.txt", "synset_words.txt")
 SOLUTION = "LOC_val_solution.csv"
 DEVKIT = "ILSVRC2012_devkit_t12/data"
+MINI = 100  # images that no class of a reduced copy has; ImageNet-1k has 732 of each class at least
 ABOVE = 3  # levels above the folder of train and val where the lists may lie: ILSVRC/Data/CLS-LOC
 
 
@@ -42,6 +43,12 @@ class Imagenet:
     def wnids(self) -> list[str]:
         """The identifiers of the classes in ``train``, such as n01440764."""
         return sorted(f.name for f in (self.folder / "train").iterdir() if re.fullmatch(r"n\d{8}", f.name))
+
+    @cached_property
+    def reduced(self) -> bool:
+        """Whether it is a copy with a few images per class and no ``val``: those few then are source and target."""
+        sizes = (sum(1 for _ in (self.folder / "train" / wnid).iterdir()) for wnid in self.wnids())
+        return not (self.folder / "val").is_dir() and all(size < MINI for size in sizes)
 
     def words(self, wnids: Sequence[str]) -> dict[str, str]:
         """The synonyms of each class, with commas; an error where the list of names lacks one."""

@@ -115,5 +115,7 @@ OFFICE31_GAPS = {
     gap: Protocol(gap, tuple(OFFICE31[i] for i in source), tuple(OFFICE31[i] for i in target))
     for gap, (source, target) in _OFFICE31_GAPS.items()
 }
-# What `usfda compare --protocol` takes: a data set with the paper's label sets, or a category gap of Office-31.
-PROTOCOLS = (*NAMES, *(f"office31-{gap}" for gap in OFFICE31_GAPS))
+OFFICE31_CALTECH10 = "office31-caltech10"  # the usual partial task: 31 source classes, ten of them in the target
+# What `usfda compare --protocol` takes: a data set with the paper's label sets, a category gap of Office-31, or the
+# partial task from Office-31 to the ten of its classes that Caltech-256 has.
+PROTOCOLS = (*NAMES, *(f"office31-{gap}" for gap in OFFICE31_GAPS), OFFICE31_CALTECH10)

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import copy
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,6 +27,8 @@ from .networks import D, arrays, batches, from_arrays, in_pieces, make_f, torch_
 from .vendor import SourceNetworks
 
 FEW = 16  # fewer samples say too little about their domain: w is not rescaled over them, BatchNorm not fitted to them
+LOOK = 20  # steps between two looks at which samples are known
+LOOKED_AT = 4000  # samples at most, evenly spaced: a larger target takes no longer
 HUGE = 1e4  # stands for infinity in a loss, and keeps its gradient finite
 
 
@@ -37,8 +40,11 @@ class PaperSettings:
     batch: int = 64  # as in the ports of the authors' code
     lr: float = 1e-4  # of Adam, as in the paper
     beta: float = 0.1  # weight of the entropies L_d2, as in the paper
+    settled: float = 0.0  # over when so few samples changed side in 20 steps (a share); 0: not before the last step
 
     def __post_init__(self) -> None:
+        if not 0 <= self.settled < 1:
+            raise InputError("settled is a share of the samples, from 0 to below 1")
         if self.steps < 0 or self.batch < 2 or not (0 < self.lr < math.inf and 0 <= self.beta < math.inf):
             raise InputError("steps and beta must not be negative, batch at least 2 and lr positive")
 
@@ -68,9 +74,18 @@ def l_d2(z: Tensor, w: Tensor, w_: Tensor, n_source: int) -> Tensor:
 
 
 def train_target(
-    networks: SourceNetworks, X: Matrix, settings: PaperSettings, seed: int, config: Config
+    networks: SourceNetworks,
+    X: Matrix,
+    settings: PaperSettings,
+    seed: int,
+    config: Config,
+    watch: Callable[[int, PaperHead], None] | None = None,
 ) -> tuple[PaperHead, dict[str, list[float]]]:
-    """The head with F_t, and the history of both losses."""
+    """The head with F_t, and the history of both losses.
+
+    ``watch`` is called after every step with the number of steps so far and the head as it then is, which the next step
+    changes. It cannot change what is learnt.
+    """
     with torch_device(config) as device:
         n_source = networks.classes
         with torch.random.fork_rng():  # a new network draws its weights before it gets these
@@ -87,6 +102,17 @@ def train_target(
         optimiser = torch.optim.Adam(f_t.parameters(), lr=settings.lr, fused=True)
         next_batch = batches(index, settings.batch, np.random.default_rng(seed))
         history: dict[str, list[float]] = {"L_d1": [], "L_d2": []}
+        some = np.unique(np.linspace(0, len(X) - 1, min(len(X), LOOKED_AT)).astype(int))
+        known: Tensor | None = None  # which of them were at the last look
+
+        def settled() -> bool:
+            """Whether no more than the given share of samples has changed side since the last look."""
+            nonlocal known
+            f_t.eval()
+            before, known = known, in_pieces(lambda v: d(f_t(v)).argmax(1) < n_source, vectors, some)
+            f_t.train(len(X) >= FEW)
+            return before is not None and float((known != before).float().mean()) <= settings.settled
+
         f_t.train(len(X) >= FEW)
         with config.progress(settings.steps, "adaptation", "steps") as advance:
             for step in range(settings.steps):
@@ -101,4 +127,9 @@ def train_target(
                 if not np.isfinite(history["L_d1"][-1] + history["L_d2"][-1]):
                     raise RuntimeError(f"adaptation diverged: the loss is not finite at step {step}")
                 advance(1)
+                if watch is not None:
+                    watch(step + 1, PaperHead(networks, arrays(f_t)))
+                if settings.settled and (step + 1) % LOOK == 0 and settled():
+                    advance(settings.steps - step - 1)
+                    break
     return PaperHead(networks, arrays(f_t)), history

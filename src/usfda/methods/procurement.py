@@ -7,14 +7,15 @@ Four losses take turns, one per iteration, each with an Adam optimiser of its ow
     L_u  (F_s, G)  |u_r − F_s(G(u_r))|          u_r ~ N(μ_c, Σ_c), c uniform
     L_p  (F_s)     −log softmax_c(log N(u_s | μ_c, Σ_c) / T) at the true class, T = dim u
 
-Until the first priors, at ``update_every``, only L_CE and L_v run.
+Until the first priors, at ``update_every``, only L_CE and L_v run. Training goes on in rounds, from one update of the
+priors to the next, until a round raises the accuracy on held-out source samples no more.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -32,16 +33,21 @@ from .vendor import SourceNetworks
 
 Negatives = Literal["composite", "latent", "prior"]
 
+ROUNDS = 3  # at least: one before the first priors, two with all losses
+RISE = 0.005  # of held-out accuracy in a round, half a point, for which another round is worth its time
+CLASSES = 250  # up to which the paper's batch and learning rate serve
+
 
 @dataclass(frozen=True)
 class ProcurementSettings:
     """Defaults of the vendor's stage; docs/method.md says how they were chosen."""
 
-    iterations: int = 300  # turns of all losses together: held-out source accuracy rises no more after them
-    update_every: int = 100  # iterations between two updates of the class priors: by then F_s separates the classes
-    batch: int = 64  # positives per step, as in the ports of the authors' code
+    iterations: int = 0  # turns of all losses together; 0: rounds until held-out source accuracy rises no more
+    update_every: int = 100  # iterations of a round, after which the class priors are updated: F_s separates by then
+    max_epochs: int = 200  # passes over the source, of all losses together, after which no further round begins
+    batch: int = 64  # positives per step, as in the ports of the authors' code; more beyond 250 classes
     negative_batch: int = 64  # negatives per step, likewise
-    lr: float = 1e-4  # of Adam, as in the paper
+    lr: float = 1e-4  # of Adam, as in the paper; more beyond 250 classes
     alpha: float = 0.2  # weight of the negatives in L_CE, as in the paper
     composites: int = 4000  # negatives made of source images, in all: twice as many change no more than a seed does
     images_per_composite: int = 2  # as in the paper
@@ -49,13 +55,25 @@ class ProcurementSettings:
     holdout: float = 0.1  # share of every class that is kept from training, to measure source accuracy
 
     def __post_init__(self) -> None:
-        counts = (self.iterations, self.update_every, self.negative_batch, self.composites, self.max_negative_classes)
-        if min(counts) < 1:
-            raise InputError("iterations, update_every, negative_batch, composites, max_negative_classes start at 1")
+        names = ("update_every", "max_epochs", "negative_batch", "composites", "max_negative_classes")
+        if min(getattr(self, name) for name in names) < 1:
+            raise InputError(f"{', '.join(names)} start at 1")
+        if self.iterations < 0:
+            raise InputError("iterations is a number of them, or 0 for as many as the source needs")
         if self.images_per_composite < 2 or self.batch < 2:
             raise InputError("a composite has two images or more, a batch two positives or more")
         if not (0 <= self.holdout < 1 and 0 < self.lr < math.inf and 0 <= self.alpha < math.inf):
             raise InputError("holdout must be in [0, 1), lr positive and alpha not negative")
+
+    def scaled(self, classes: int) -> ProcurementSettings:
+        """With batches and learning rate for that many classes: both × classes / 250 beyond 250.
+
+        64 positives out of 1,000 classes hardly ever hold two of a class, and at 1e-4 the logits of 1,000 classes take
+        thousands of iterations to part. Larger batches bear a learning rate that is larger in proportion.
+        """
+        times = max(1.0, classes / CLASSES)
+        batch, negative_batch = round(times * self.batch), round(times * self.negative_batch)
+        return replace(self, batch=batch, negative_batch=negative_batch, lr=times * self.lr)
 
 
 @dataclass(frozen=True)
@@ -65,7 +83,7 @@ class TrainingSet:
     X: Matrix
     y: np.ndarray  # positions of the classes, 0 … classes−1
     classes: int
-    train: np.ndarray  # indices of the samples to learn from
+    train: np.ndarray  # indices of the samples to learn from; the others are held out
     kind: Negatives
     negative_classes: int
     X_n: Matrix | None = None
@@ -74,17 +92,23 @@ class TrainingSet:
 
 @dataclass(frozen=True)
 class Trained:
-    """F_s, D and G, and the losses on the way."""
+    """F_s, D and G, the losses on the way, and the accuracy on held-out samples at the end of each round."""
 
     f: nn.Module
     d: nn.Module
     g: nn.Module
     history: dict[str, list[float]]
+    accuracy: list[float]  # in [0, 1]; empty where the number of iterations was given
 
     @property
     def networks(self) -> SourceNetworks:
         """What is handed over: F_s and D."""
         return SourceNetworks(arrays(self.f), arrays(self.d))
+
+    @property
+    def iterations(self) -> int:
+        """Turns of all losses together."""
+        return sum(map(len, self.history.values()))
 
     @property
     def parameters(self) -> int:
@@ -110,6 +134,16 @@ def l_p(u: Tensor, y: Tensor, priors: ClassPriors) -> Tensor:
     return functional.cross_entropy(priors.log_density(u) / u.shape[1], y)
 
 
+def another_round(accuracy: Sequence[float], iterations: int, most: int) -> bool:
+    """Whether to go on, from the held-out accuracy after each round and the iterations that these took.
+
+    Three rounds at least; then as long as the last one rose above all before it by ``RISE``, up to ``most`` iterations.
+    """
+    if len(accuracy) < ROUNDS:
+        return True
+    return iterations < most and accuracy[-1] >= max(accuracy[:-1]) + RISE
+
+
 def train_source(
     data: TrainingSet, settings: ProcurementSettings, seed: int, config: Config, text: str = "networks"
 ) -> Trained:
@@ -122,6 +156,7 @@ def _train(
     data: TrainingSet, settings: ProcurementSettings, seed: int, config: Config, device: torch.device, text: str
 ) -> Trained:
     X, train, X_n, y_n, classes = data.X, data.train, data.X_n, data.y_n, data.classes
+    settings = settings.scaled(classes)
     rng = np.random.default_rng(seed)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
@@ -156,38 +191,59 @@ def _train(
             return loss
         return loss + settings.alpha * functional.cross_entropy(d(u_n), classes + c_n)
 
-    with config.progress(settings.iterations, text, "iterations") as advance:
-        for iteration in range(settings.iterations):
-            if iteration and iteration % settings.update_every == 0:
-                u = in_pieces(f.eval(), vectors, train)
-                priors = ClassPriors(u, y_all[train], classes)
-                if data.kind != "composite":
-                    latent = latent_negatives(
-                        data.kind, priors, u, y_all[train], settings.negative_batch, settings.max_negative_classes,
-                        generator,
-                    )  # fmt: skip
-            turns = ("L_CE", "L_v", "L_u", "L_p") if priors else ("L_CE", "L_v")
-            name = turns[iteration % len(turns)]
-            index = next_positive()
-            f.train()
-            if name == "L_CE":
-                loss = l_ce(index)
-            elif name == "L_v":
-                v = vectors(index)
-                loss = (v - g(f(v))).abs().mean()
-            elif name == "L_u":
-                assert priors is not None
-                c = torch.randint(classes, (len(index),), generator=generator).to(device)
-                u_r = priors.sample(c, generator)
-                loss = (u_r - f(g(u_r))).abs().mean()
-            else:
-                assert priors is not None
-                loss = l_p(f(vectors(index)), y_all[index], priors)
-            optimisers[name].zero_grad()
-            loss.backward()  # type: ignore[no-untyped-call]
-            optimisers[name].step()
-            history[name].append(loss.item())
-            if not np.isfinite(history[name][-1]):
-                raise RuntimeError(f"procurement diverged: {name} is not finite at iteration {iteration}")
-            advance(1)
-    return Trained(f.cpu().eval(), d.cpu().eval(), g.cpu().eval(), history)
+    def step(iteration: int) -> None:
+        nonlocal priors, latent
+        if iteration and iteration % settings.update_every == 0:
+            u = in_pieces(f.eval(), vectors, train)
+            priors = ClassPriors(u, y_all[train], classes)
+            if data.kind != "composite":
+                latent = latent_negatives(
+                    data.kind, priors, u, y_all[train], settings.negative_batch, settings.max_negative_classes,
+                    generator,
+                )  # fmt: skip
+        turns = ("L_CE", "L_v", "L_u", "L_p") if priors else ("L_CE", "L_v")
+        name = turns[iteration % len(turns)]
+        index = next_positive()
+        f.train()
+        if name == "L_CE":
+            loss = l_ce(index)
+        elif name == "L_v":
+            v = vectors(index)
+            loss = (v - g(f(v))).abs().mean()
+        elif name == "L_u":
+            assert priors is not None
+            c = torch.randint(classes, (len(index),), generator=generator).to(device)
+            u_r = priors.sample(c, generator)
+            loss = (u_r - f(g(u_r))).abs().mean()
+        else:
+            assert priors is not None
+            loss = l_p(f(vectors(index)), y_all[index], priors)
+        optimisers[name].zero_grad()
+        loss.backward()  # type: ignore[no-untyped-call]
+        optimisers[name].step()
+        history[name].append(loss.item())
+        if not np.isfinite(history[name][-1]):
+            raise RuntimeError(f"procurement diverged: {name} is not finite at iteration {iteration}")
+
+    def measured() -> float:
+        """Accuracy on the held-out samples, or on those to learn from where none is held out."""
+        best = in_pieces(lambda v: d(f(v)).argmax(1), vectors, held_out)
+        return float((best == y_all[held_out]).float().mean())
+
+    held_out = np.setdiff1d(np.arange(len(X)), train)
+    held_out = held_out if len(held_out) else train
+    most = settings.max_epochs * len(train) // min(settings.batch, len(train))
+    accuracy: list[float] = []
+    done, size = 0, settings.iterations or settings.update_every
+    while done == 0 or (settings.iterations == 0 and another_round(accuracy, done, most)):
+        so_far = f", round {len(accuracy) + 1}" if settings.iterations == 0 else ""
+        so_far += f", held-out accuracy {accuracy[-1]:.0%}" if accuracy else ""
+        with config.progress(size, text + so_far, "iterations") as advance:
+            for iteration in range(done, done + size):
+                step(iteration)
+                advance(1)
+        done += size
+        if settings.iterations == 0:
+            f.eval()
+            accuracy.append(measured())
+    return Trained(f.cpu().eval(), d.cpu().eval(), g.cpu().eval(), history, accuracy)

@@ -129,7 +129,8 @@ class Usfda(System):
     def all_settings(self) -> dict[str, Any]:
         card = self.model.card
         found = {stage: card[stage]["settings"] for stage in ("procurement", "deployment") if card[stage]}
-        return {"negatives": card["procurement"].get("negatives"), **found}
+        made = {part: card["procurement"].get(part) for part in ("negatives", "training")}
+        return {**made, **found}
 
 
 class Paper(Usfda):
