@@ -270,15 +270,11 @@ class SourceFree(NetworkSystem):
     def learn(self, source: Features) -> None:
         def make() -> Network:
             net = Network(source.X.shape[1], len(source.classes), nn.BatchNorm1d(LATENT))
-            self.initialise(net)
             net.head = weight_norm(net.head)
             return net
 
         self.net = self.seeded(make)
         self.learn_classes(source, smoothing=0.1)
-
-    def initialise(self, net: Network) -> None:
-        """Changes the weights with which F and the head begin, where a system has others than torch."""
 
     def adapt(self, X: Matrix, source: Features | None) -> None:
         self.net.head.requires_grad_(False)
