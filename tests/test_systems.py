@@ -324,7 +324,7 @@ def test_consensus_is_cross_entropy_with_the_nearest_in_the_bank() -> None:
 
 
 def test_glc_and_lead_train_by_epochs() -> None:
-    """With as many steps for 300 samples as for 3,000, T_unk was 20 points lower on small targets."""
+    """As published: a small set has fewer steps than a large one, and F is not trained on it for too long."""
     assert [GLC().steps(n) for n in (10, 330, 10**6)] == [50, 250, 2500]
     assert LEAD(epochs=2, batch=10).steps(57) == 10
 
