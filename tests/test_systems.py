@@ -25,7 +25,7 @@ from usfda.experiments.systems.api import System
 from usfda.experiments.systems.ati import ATI, assign, identity_map
 from usfda.experiments.systems.glc import GLC, count_classes, one_vs_all
 from usfda.experiments.systems.iwan import IWAN, importance
-from usfda.experiments.systems.lead import known_space, pseudo_labels, unknown_part
+from usfda.experiments.systems.lead import LEAD, known_space, pseudo_labels, unknown_part
 from usfda.experiments.systems.osbp import boundary_loss
 from usfda.experiments.systems.ovanet import one_vs_all_loss, open_entropy
 from usfda.experiments.systems.pada import class_weights
@@ -321,6 +321,12 @@ def test_consensus_is_cross_entropy_with_the_nearest_in_the_bank() -> None:
     expected = -(0.7 * np.log(q[0]) + 0.3 * np.log(q[1]))
     assert system.consensus(torch.tensor([0]), torch.tensor([[2.0, 0.0]]), logits).item() == pytest.approx(expected)
     torch.testing.assert_close(system.p[0], torch.from_numpy(q))
+
+
+def test_glc_and_lead_train_by_epochs() -> None:
+    """As published: a small set has fewer steps than a large one, and F is not trained on it for too long."""
+    assert [GLC().steps(n) for n in (10, 330, 10**6)] == [50, 250, 2500]
+    assert LEAD(epochs=2, batch=10).steps(57) == 10
 
 
 def test_lead_splits_u_by_the_space_of_the_head() -> None:

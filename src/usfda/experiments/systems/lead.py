@@ -64,11 +64,13 @@ class LEAD(Consensus):
     Qu et al., LEAD: Learning Decomposition for Source-free Universal Domain Adaptation, CVPR 2024.
     """
 
+    version = 2
+
     def refresh(self, u: Tensor, p: Tensor, r: int) -> None:
         head = self.net.head.weight.detach().cpu()
         if len(head) >= LATENT:
             raise RuntimeError(f"with {len(head)} classes the head spans all {LATENT} dimensions: nothing is unknown")
-        if r % (self.settings.rounds // 2 + 1) == 0:  # published: in every tenth of fifty rounds
+        if r % 10 == 0:
             self.clusters = count_classes(u, p.shape[1], (0.25, 0.5, 0.75, 1, 1.5, 2, 2.5, 3), self.rng)
         self.basis = known_space(head)
         self.pseudo = pseudo_labels(u, p, head, self.basis, self.clusters)

@@ -123,6 +123,7 @@ class NetworkSystem(System):
     rejects = f"softmax of the best class below {SURE}"
     Settings = TrainingSettings
     settings: TrainingSettings
+    decay = 5e-4  # of the weights
     net: Network
 
     def __init__(self, *args: Any, **settings: Any):
@@ -149,11 +150,12 @@ class NetworkSystem(System):
         rate: float | None = None,
         rounds: int = 1,
         refresh: Callable[[int], None] = lambda _: None,
+        steps: int | None = None,
     ) -> None:
         """Minimises ``loss(p)``; at the beginning of each of ``rounds`` equal parts ``refresh(round)`` is called."""
-        steps, rate = self.settings.steps, rate or self.settings.rate
+        steps, rate = steps or self.settings.steps, rate or self.settings.rate
         parameters = [p for module in modules for p in module.parameters() if p.requires_grad]
-        optimiser = torch.optim.SGD(parameters, rate, 0.9, weight_decay=5e-4, nesterov=True, fused=True)
+        optimiser = torch.optim.SGD(parameters, rate, 0.9, weight_decay=self.decay, nesterov=True, fused=True)
         starts = [steps * r // rounds for r in range(rounds)]
         with torch_device(self.config), torch.random.fork_rng():  # for dropout
             torch.manual_seed(self.seed)
@@ -182,7 +184,11 @@ class NetworkSystem(System):
             index = take()
             return functional.cross_entropy(self.net(vectors(index))[1], y[index], label_smoothing=smoothing)
 
-        self.optimise([self.net], loss)
+        self.optimise([self.net], loss, steps=self.steps(len(source.y)))
+
+    def steps(self, n: int) -> int:
+        """Of a stage with n samples."""
+        return self.settings.steps
 
     def vectors(self, X: Matrix) -> Callable[[np.ndarray], Tensor]:
         return lambda index: torch.from_numpy(X[index]).to(self.device)
@@ -280,7 +286,7 @@ class SourceFree(NetworkSystem):
             return self.loss(torch.from_numpy(index), *self.net(vectors(index)))
 
         rate, rounds = self.settings.target_rate, self.settings.rounds
-        self.optimise([self.net], loss, rate, rounds, lambda r: self.refresh(*self.bank(X), r))
+        self.optimise([self.net], loss, rate, rounds, lambda r: self.refresh(*self.bank(X), r), self.steps(len(X)))
 
     def bank(self, X: Matrix) -> tuple[Tensor, Tensor]:
         """u at unit length and the probabilities of all samples."""
