@@ -196,11 +196,8 @@ def test_wrong_calls(vector_model: Model) -> None:
         {"scale": 0.0},
         {"scale": math.nan},
         {"clusters": 0},
-        {"prior": -1.0},
-        {"class_prior": 0.0},
-        {"kept": math.inf},
-        {"spread": 0.5},
-        {"evidence": math.nan},
+        {"typical": math.inf},
+        {"distant": math.nan},
     ],
     ids=str,
 )

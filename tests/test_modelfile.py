@@ -521,9 +521,9 @@ def test_formats_of_other_versions_say_what_to_do(tiny: Path, tmp_path: Path, re
     for older in (1, 2):
         refused(
             changed(tiny, file, card=card | {"format": older}),
-            f"format {older}, this version of usfda reads 3; procure it again",
+            f"format {older}, this version of usfda reads 4; procure it again",
         )
-    refused(changed(tiny, file, card=card | {"format": 99}), "format 99, this version of usfda reads 3; update usfda")
+    refused(changed(tiny, file, card=card | {"format": 99}), "format 99, this version of usfda reads 4; update usfda")
     wrong: Any
     for wrong in ("3", 3.0, None, [3], {}):
         refused(changed(tiny, file, card=card | {"format": wrong}), "its card names no format")

@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from .data.samples import Features, Samples
     from .errors import InputError
     from .methods.decision import Decision
-    from .methods.mixture import UsfdaSettings
+    from .methods.groups import UsfdaSettings
     from .methods.paper import PaperSettings
     from .methods.procurement import ProcurementSettings
     from .metrics import evaluate
@@ -26,7 +26,7 @@ _HOME = {
     "Prediction": "model",
     "ProcurementSettings": "methods.procurement",
     "Samples": "data.samples",
-    "UsfdaSettings": "methods.mixture",
+    "UsfdaSettings": "methods.groups",
     "adapt": "stages",
     "evaluate": "metrics",
     "load": "model",

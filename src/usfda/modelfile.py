@@ -30,7 +30,7 @@ from .files import atomic_write
 from .methods.heads import HEADS
 from .methods.vendor import Shape, Tensors, Vendor, own_part
 
-FORMAT = 3
+FORMAT = 4
 LIMITS = {  # the members in their order, and how many bytes each may have
     "card.json": 2**23,
     "tensors.safetensors": 2**30,

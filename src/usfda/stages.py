@@ -24,12 +24,13 @@ from .features.extract import Extractor
 from .methods.checks import CheckSettings, check
 from .methods.decision import STRICTNESS, check_strictness
 from .methods.geometry import domain_mean, fit_geometry
-from .methods.heads import PrototypeHead, starting_head
-from .methods.mixture import FEWEST, UsfdaSettings, fit_mixture
+from .methods.groups import FEWEST, UsfdaSettings
+from .methods.heads import PrototypeHead, UsfdaHead, starting_head
+from .methods.mixture import Points, fit_mixture
 from .methods.negatives import Composites, compose, composite_key, negative_classes, plan
 from .methods.paper import FEW, PaperSettings, train_target
 from .methods.procurement import Negatives, ProcurementSettings, Trained, TrainingSet, hold_out, train_source
-from .methods.vendor import SourceNetworks, Vendor
+from .methods.vendor import SourceNetworks, Vendor, signed_root, signed_square
 from .model import Model, versions
 
 log = logging.getLogger("usfda")
@@ -38,7 +39,7 @@ Method = Literal["usfda", "paper"]
 METHODS: tuple[str, ...] = get_args(Method)
 Settings = TypeVar("Settings")
 
-VERSION = 2  # of what the stages compute: raise it whenever the same data, settings and seed would give another model
+VERSION = 3  # of what the stages compute: raise it whenever the same data, settings and seed would give another model
 EXAMPLES = 5  # names of a cluster's most typical samples
 # The parts of a procurement, in their order, and what each is for.
 PURPOSES = {
@@ -276,6 +277,8 @@ def adapt(
     method: Method = "usfda",
     classes: str | Sequence[str] | None = None,
     strictness: float = STRICTNESS,
+    reject_at_most: float | None = None,
+    update: bool = False,
     seed: int = 0,
     settings: UsfdaSettings | PaperSettings | Mapping[str, Any] | None = None,
     limits: CheckSettings | None = None,
@@ -283,7 +286,8 @@ def adapt(
 ) -> Model:
     """The client's stage: a model for the target's domain, from the vendor's model and unlabelled target samples.
 
-    The model that comes in is left as it is; one that was adapted before starts from the vendor's part again.
+    The model that comes in is left as it is; one that was adapted before starts from the vendor's part again, unless
+    ``update`` is set.
 
     Parameters
     ----------
@@ -298,6 +302,11 @@ def adapt(
         Only samples in folders of these names.
     strictness : float
         A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily).
+    reject_at_most : float, optional
+        The share of the target, from 0 to 1, that may be called unknown: the strictness is lowered as far as it takes.
+    update : bool
+        Go on from a model that was adapted with method ``usfda``: what it keeps of its earlier targets, means of small
+        groups of their samples, counts as if those samples were there again.
     seed : int
         The same seed on the same machine gives the same model.
     settings : UsfdaSettings, PaperSettings or dict, optional
@@ -310,18 +319,27 @@ def adapt(
     Examples
     --------
     >>> adapted = adapt(model, "new-photos/")            # doctest: +SKIP
+    >>> adapted = adapt(adapted, "newer-photos/", update=True)       # doctest: +SKIP
     """
     config = config or Config()
     if not isinstance(model, Model):
         raise InputError("adapt takes a model; read one from its file with usfda.load(FILE)")
     _check_choice("method", method, METHODS)
     check_strictness(strictness)
+    if reject_at_most is not None and not 0 <= reject_at_most <= 1:
+        raise InputError(f"reject_at_most is a share of the target, from 0 to 1, not {reject_at_most}")
+    earlier = _earlier(model, method) if update else None
     clock = _Clock()
     features = model.features(read_target(target, classes=classes), config=config, text="target features")
     clock.lap("features")
     if len(features) < FEW:
         log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)
     card: dict[str, Any] = {"method": method, "strictness": strictness, "samples": len(features), "seed": seed}
+    if reject_at_most is not None:
+        card["reject_at_most"] = 100 * reject_at_most
+    if earlier is not None:
+        before = model.card["deployment"]
+        card["earlier_samples"] = before["samples"] + before.get("earlier_samples", 0)
     start = {**model.card, "deployment": card}
     adapted = Model(model.classes_, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "paper":
@@ -329,8 +347,9 @@ def adapt(
     else:
         of_method = settings_from(UsfdaSettings, settings)
         with threadpool_limits(config.threads):
-            card |= _adapt_usfda(adapted, features, of_method, limits or CheckSettings(), seed)
+            card |= _adapt_usfda(adapted, features, earlier, of_method, limits or CheckSettings(), seed)
     clock.lap("training")
+    _bound_rejections(adapted, features.X, strictness)
     decided = adapted.decide(features.X)
     card |= {"seconds": clock.seconds, "versions": versions()}
     card["unknown_share"] = round(100 * float(np.mean(~decided.known)), 2)
@@ -365,44 +384,71 @@ def _adapt_paper(model: Model, X: Matrix, settings: PaperSettings, seed: int, co
     }
 
 
+def _earlier(model: Model, method: Method) -> UsfdaHead:
+    """The head that an update goes on from."""
+    if method == "usfda" and isinstance(model.head, UsfdaHead):
+        return model.head
+    raise InputError(
+        "only a model that was adapted with method usfda, and whose adaptation was kept, can be updated; adapt it "
+        "without --update first"
+    )
+
+
+def _bound_rejections(model: Model, X: Matrix, strictness: float) -> None:
+    """Lower the strictness so far that no more of the target is called unknown than was asked for."""
+    card = model.card["deployment"]
+    if (most := card.get("reject_at_most")) is not None:
+        scores = np.sort(model.decide(X, strictness).score)
+        allowed = int(most / 100 * len(scores) + 1e-9)
+        card["strictness"] = min(strictness, float(scores[allowed])) if allowed < len(scores) else strictness
+
+
 def _adapt_usfda(
-    model: Model, features: Features, settings: UsfdaSettings, limits: CheckSettings, seed: int
+    model: Model,
+    features: Features,
+    earlier: UsfdaHead | None,
+    settings: UsfdaSettings,
+    limits: CheckSettings,
+    seed: int,
 ) -> dict[str, Any]:
     """Give the model its head, unless it looks worse than the one it starts from, and examples; the card's part."""
     geometry, X = model.vendor.geometry, features.X
     if geometry is None:
         raise _missing(model, "usfda")
     card: dict[str, Any] = {"settings": dataclasses.asdict(settings)}
-    rng = np.random.default_rng(seed)
     some = np.arange(len(X))
     if len(X) > settings.most:
-        some = np.sort(rng.choice(len(X), settings.most, replace=False))
-    V = X[some]
-    first: dict[bytes, int] = {}
-    images = np.asarray([first.setdefault(row.tobytes(), i) for i, row in enumerate(V)])  # copies of one are one
-    if len(first) < FEWEST:
+        some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
+    points, mean = Points.of_samples(signed_root(X[some]), len(X)), domain_mean(X)
+    if earlier is not None:
+        points, now = points.with_more(Points.of_summary(earlier)), len(X)
+        mean = (now * mean + earlier.counts.sum() * earlier.mean) / (now + earlier.counts.sum())
+    if points.different < FEWEST:
         log.warning("one target sample says nothing about its domain: the source model's decision is kept")
         return card | {"learnable_parameters": 0}
-    mean = domain_mean(X)
-    head, groups, graph = fit_mixture(geometry, geometry.whiten(V, mean), mean, settings, seed, images)
+    head, groups, graph = fit_mixture(geometry, points, mean, settings, seed)
+    V = signed_square(points.x)
     before = model.labels_of(model.decide(V))
     start, model.head = model.head, head
+    _bound_rejections(model, X, model.strictness)
     decided = model.decide(V)
     assert decided.probability is not None
-    after = model.labels_of(decided)
-    found = check(graph, before, after, decided.probability, model.classes_, groups.evidence, limits)
+    found = check(
+        graph, before, model.labels_of(decided), decided.probability, model.classes_, groups.evidence, limits,
+        points.weight,
+    )  # fmt: skip
     if found["verdict"] == "worse":
         model.head = start
     else:
-        _find_examples(model, features, some, decided.cluster, head.components(V)[:, len(model.classes_) :])
+        assert decided.cluster is not None
+        mine = slice(0, len(some))
+        p = head.components(V[mine])[:, len(model.classes_) :]
+        _find_examples(model, features, some, decided.cluster[mine], p)
     return card | {"learnable_parameters": head.centres.size + head.bias.size, "check": found}
 
 
-def _find_examples(
-    model: Model, features: Features, some: np.ndarray, cluster: np.ndarray | None, p: np.ndarray
-) -> None:
+def _find_examples(model: Model, features: Features, some: np.ndarray, cluster: np.ndarray, p: np.ndarray) -> None:
     """The most typical samples of each cluster, by name."""
-    assert cluster is not None
     for c in np.unique(cluster[cluster > 0]).tolist():
         members = np.flatnonzero(cluster == c)
         typical = some[members[np.argsort(-p[members, c - 1])[:EXAMPLES]]].tolist()

@@ -71,6 +71,18 @@ def pairs_of(file: Path | None, option: str = "--rename") -> dict[str, str] | No
     return dict(rows)
 
 
+def share_of(text: str, option: str) -> float:
+    """A share from 0 to 1, given as such or in percent: a plain number above 1 is in percent, too."""
+    try:
+        value = float(text.rstrip("%"))
+    except ValueError:
+        value = -1
+    share = value / 100 if text.endswith("%") or value > 1 else value
+    if not 0 <= share <= 1:
+        raise InputError(f"{option} {text}: give a share of the target, as 10% or 0.1")
+    return share
+
+
 def globals_first(args: Sequence[str]) -> list[str]:
     """The global options may stand anywhere before a ``--``; typer wants them before the command."""
     front: list[str] = []

@@ -33,6 +33,7 @@ from .arguments import (
     globals_first,
     pairs_of,
     settings_of,
+    share_of,
 )
 from .experiments import compare, reproduce
 from .output import (
@@ -157,6 +158,13 @@ def adapt(
         str, typer.Option(help="`usfda`: a mixture of known classes and unknown clusters; `paper`: to the letter.")
     ] = "usfda",
     strictness: Annotated[float, typer.Option(min=0, max=1, help=STRICT)] = 0.5,
+    reject_at_most: Annotated[
+        str | None,
+        typer.Option(metavar="P", help="Call no more than this share of TARGET unknown, as `10%` or `0.1`."),
+    ] = None,
+    update: Annotated[
+        bool, typer.Option("--update", help="Go on from a MODEL that was adapted before, with further images.")
+    ] = False,
     seed: Seed = 0,
     settings: Annotated[
         list[str] | None, typer.Option("--set", help="A setting of the method, as KEY=VALUE; may be repeated.")
@@ -171,9 +179,11 @@ def adapt(
     which samples are typical of each cluster of unknown ones.
 
     Example: `usfda adapt vendor.usfda new-photos/ -o client.usfda`
+
+    More images, later: `usfda adapt client.usfda newer-photos/ --update -o client.usfda`
     """
     from ..methods.findings import describe
-    from ..methods.mixture import UsfdaSettings
+    from ..methods.groups import UsfdaSettings
     from ..methods.paper import PaperSettings
     from ..stages import adapt as run
 
@@ -184,6 +194,8 @@ def adapt(
         classes=classes,
         method=method,  # type: ignore[arg-type]
         strictness=strictness,
+        reject_at_most=None if reject_at_most is None else share_of(reject_at_most, "--reject-at-most"),
+        update=update,
         seed=seed,
         settings=settings_of(PaperSettings, settings) if method == "paper" else settings_of(UsfdaSettings, settings),
         config=ctx.obj,

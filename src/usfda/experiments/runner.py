@@ -22,7 +22,6 @@ from typing import Any
 
 from joblib import Parallel, delayed
 
-from .. import stages
 from ..backbones.zoo import DEFAULT
 from ..config import Config, silent
 from ..errors import InputError
@@ -194,7 +193,7 @@ class Runner:
                 settings = merge_settings(self.settings.get(name, {}), asked, given)
                 for seed in range(self.seeds):
                     key = {
-                        "experiment": experiment.name, "version": experiment.version, "core": stages.VERSION, **data,
+                        "experiment": experiment.name, "version": experiment.version, **data,
                         "system": name, "system_version": version, "settings": settings, "seed": seed,
                         **experiment.depends_on(self.config),
                     }  # fmt: skip

@@ -157,15 +157,26 @@ class UsfdaHead(Head):
     """Method ``usfda``: a mixture of the source classes and of clusters of unknown samples.
 
     p(j|z) = softmax_j(τ·z·C_j + log m_j) with centres C_j and masses m_j, z centred on the target's mean. The
-    probability of unknown is the sum over the clusters.
+    probability of unknown is the sum over the clusters. It decides by these alone. The summary of the target, means of
+    x̃ over small groups of neighbouring samples and how many samples each stands for, is kept for later updates.
     """
 
     name = "usfda"
     needs = "geometry"
     part = "mixture"
 
-    def __init__(self, geometry: Geometry, mean: np.ndarray, centres: np.ndarray, bias: np.ndarray, scale: np.ndarray):
+    def __init__(
+        self,
+        geometry: Geometry,
+        mean: np.ndarray,
+        centres: np.ndarray,
+        bias: np.ndarray,
+        scale: np.ndarray,
+        summary: np.ndarray,
+        counts: np.ndarray,
+    ):
         self.geometry, self.mean, self.centres, self.bias, self.scale = geometry, mean, centres, bias, scale
+        self.summary, self.counts = summary, counts
 
     def components(self, v: np.ndarray) -> np.ndarray:
         """p(j|z) over the source classes and the clusters."""
@@ -188,16 +199,22 @@ class UsfdaHead(Head):
         return root
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Mean of the target, centres, log masses and τ."""
-        return {"mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale}
+        """Mean of the target, centres, log masses and τ; the summary of the target."""
+        return {
+            "mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale,
+            "summary": self.summary, "counts": self.counts,
+        }  # fmt: skip
 
     @classmethod
     def layout(cls, shapes: Mapping[str, Shape], classes: int, d: int) -> dict[str, Shape]:
-        """One centre for each class and cluster."""
-        k = size_in(shapes, "bias", 0)
+        """One centre for each class and cluster, one mean for each group of the summary."""
+        k, groups = size_in(shapes, "bias", 0), size_in(shapes, "counts", 0)
+        if groups > MAX_CLUSTERS:
+            raise InputError(f"its mixture has a summary of {groups} groups")
         if not classes <= k <= classes + MAX_CLUSTERS:
             raise InputError(f"its mixture has {k} components for {classes} classes")
-        return {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": ()}
+        fitted: dict[str, Shape] = {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": ()}
+        return fitted | {"summary": (groups, d), "counts": (groups,)}
 
     @classmethod
     def build(cls, vendor: Vendor, tensors: Tensors) -> UsfdaHead:

@@ -1,52 +1,86 @@
 """Method ``usfda``: the target as a mixture of source classes and of clusters that are none of them (docs/usfda.md).
 
-1. Every sample moves towards its mutual neighbours, v; S_ic = v_i·P_c / q_i is its similarity to source class c, where
-   q_i evens out that an odd sample is less similar to anything.
-2. s_i, the best similarity, comes from one of two groups. How similar *unknown* samples are to the best of K classes
-   shows in how similar known ones are to their second best, so the groups can be told apart without a label.
+1. Every sample moves towards its mutual neighbours, v; S_ic = v_i·P_c is its similarity to source class c.
+2. ``groups.py`` tells known samples from unknown ones by their best similarity.
 3. The known, class by class, and the unknown, cluster by cluster, give centres C_j with masses m_j. The model of a new
-   sample, and the only thing that is kept: p(j|z) = softmax_j(τ·z·C_j + log m_j), the head ``usfda``.
+   sample: p(j|z) = softmax_j(τ·z·C_j + log m_j), the head ``usfda``.
+4. Small groups of neighbouring samples, by their mean and number, stand for the target when more of it arrives.
 """
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 from scipy.sparse import csr_matrix
-from scipy.special import expit, logit
 from sklearn.cluster import KMeans
+from sklearn.random_projection import GaussianRandomProjection
 
-from ..errors import InputError
+from .groups import FEWEST, Groups, UsfdaSettings, fit_known_unknown
 from .heads import UsfdaHead
 from .vendor import Geometry, normalise
 
-FEWEST = 2  # images behind every mean that is saved, so that no model file holds the vector of a single one
+SUMMARY = 512  # groups of neighbouring samples that stand for the target, at most: 2.6 MB for vectors of 1,280
+SUMMARY_SIZE = 2  # images behind such a group, about: the fewer, the less often two classes share one
+SUMMARY_DIMENSIONS = 64  # of a random projection that these groups are found in, for speed
 
 
 @dataclass(frozen=True)
-class UsfdaSettings:
-    """Defaults of method ``usfda``, chosen on the development suite (docs/usfda.md)."""
+class Points:
+    """What the mixture is fitted to: samples, or small groups of them that were summed up before.
 
-    most: int = 5000  # samples that groups and centres are fitted to, so that time and memory stay linear
-    neighbours: int = 10  # of a sample, and at most half of a class's share of the target
-    rounds: int = 3  # of moving a sample towards its neighbours
-    scale: float = 16.0  # τ: as peaked as the source classes are at home
-    clusters: int = 64  # of unknown samples, at most
-    prior: float = 10.0  # pseudo-count of the vendor's expectation of the known group, in samples
-    kept: float = 0.6  # share of the source's cohesion that a shift is expected to leave
-    class_prior: float = 50.0  # pseudo-count of the overall share of known samples in each class's own, in samples
-    spread: float = 1.5  # variance of the known group over that of the unknown, at most
-    evidence: float = 0.3  # lead of the best class, in units of the cohesion, below which no class is there at all
+    Parameters
+    ----------
+    x : array (n, d)
+        x̃ of each sample, or its mean over each group.
+    weight : array (n,)
+        How many samples of the target each stands for.
+    behind : array (n,)
+        How many images each is the mean of: 1 for a sample.
+    images : array (n,)
+        A number for each image; copies of one image have the same.
+    """
 
-    def __post_init__(self) -> None:
-        if self.most < FEWEST or self.neighbours < 1 or self.clusters < 1 or self.rounds < 0:
-            raise InputError("most starts at 2, neighbours and clusters at 1, rounds at 0")
-        if not all(0 < value < math.inf for value in (self.scale, self.prior, self.class_prior)):
-            raise InputError("scale, prior and class_prior must be positive")
-        if not (math.isfinite(self.kept) and math.isfinite(self.evidence) and 1 <= self.spread < math.inf):
-            raise InputError("kept and evidence must be finite, spread at least 1")
+    x: np.ndarray
+    weight: np.ndarray
+    behind: np.ndarray
+    images: np.ndarray
+
+    @classmethod
+    def of_samples(cls, x: np.ndarray, total: float) -> Points:
+        """Samples that stand for ``total`` ones."""
+        first: dict[bytes, int] = {}
+        images = np.asarray([first.setdefault(row.tobytes(), i) for i, row in enumerate(x)])
+        return cls(x, np.full(len(x), total / len(x)), np.ones(len(x)), images)
+
+    @classmethod
+    def of_summary(cls, head: UsfdaHead) -> Points:
+        """The groups that a head has kept of its target."""
+        counts = head.counts.astype(np.float64)
+        return cls(head.summary, counts, np.maximum(counts, FEWEST), np.arange(len(counts)))
+
+    def with_more(self, more: Points) -> Points:
+        """These and others."""
+        images = np.concatenate([self.images, more.images + len(self.images)])
+        x, weight, behind = (
+            np.concatenate([getattr(points, name) for points in (self, more)]) for name in ("x", "weight", "behind")
+        )
+        return Points(x, weight, behind, images)
+
+    def __getitem__(self, chosen: np.ndarray) -> Points:
+        return Points(self.x[chosen], self.weight[chosen], self.behind[chosen], self.images[chosen])
+
+    @property
+    def first(self) -> np.ndarray:
+        """Which points are not a copy of one before."""
+        first = np.zeros(len(self.x), bool)
+        first[np.unique(self.images, return_index=True)[1]] = True
+        return first
+
+    @property
+    def different(self) -> float:
+        """How many images there are, copies counted once."""
+        return float(self.behind[self.first].sum())
 
 
 @dataclass(frozen=True)
@@ -82,118 +116,95 @@ def smooth_over_neighbours(z: np.ndarray, graph: NeighbourGraph, rounds: int) ->
     return normalise(v)
 
 
-def class_similarity(v: np.ndarray, graph: NeighbourGraph, prototypes: np.ndarray) -> np.ndarray:
-    """S = v·P / q with q = √density over its median: what lies apart from all samples is less similar to any class."""
-    q = np.sqrt(graph.density.clip(min=0.02))
-    scores: np.ndarray = v @ prototypes.T / (q / np.median(q)).clip(min=0.3)[:, None]
-    return scores
+def cluster(v: np.ndarray, points: Points, count: int, seed: int) -> np.ndarray:
+    """The cluster of each row, from 0, with FEWEST images or more behind every one.
 
-
-@dataclass(frozen=True)
-class Groups:
-    """The two groups of best similarity; ``known`` is each sample's probability to be of the known one."""
-
-    known: np.ndarray
-    evidence: float  # lead of the best class in the upper tenth of the samples, over the source's cohesion
-
-
-def fit_known_unknown(scores: np.ndarray, cohesion: float, settings: UsfdaSettings) -> Groups:
-    """EM over s_i = max_c S_ic: known ~ N(m_1, v_1), unknown ~ N(m_0, v_0).
-
-    A known sample shows what s would be were its class not there: the second best similarity. Prototypes are centred,
-    so that one near P_c lies on average −s/(K−1) from the others; that much is added. m_0 and v_0 come from these of
-    the known samples and from s itself of the unknown.
+    A cluster with fewer is given up and its samples join the nearest other one. There must be FEWEST images in all, and
+    at most half as many clusters.
     """
-    n, classes = scores.shape
-    prior = settings.prior
-    best = scores.argmax(1)
-    ordered = np.sort(scores, axis=1)
-    s = ordered[:, -1]
-    second = ordered[:, -2] + s / (classes - 1)
-    members = np.bincount(best, minlength=classes)
-    m_0 = float(second.mean())
-    expected = m_0 + settings.kept * (cohesion - m_0)
-    known = expit((s - (m_0 + expected) / 2) / max(0.1 * (expected - m_0), 1e-6))
-    for _ in range(80):
-        total = known.sum()
-        m_0 = float((known @ second + (1 - known) @ s) / n)
-        v_0 = float((known @ (second - m_0) ** 2 + (1 - known) @ (s - m_0) ** 2) / n) + 1e-6
-        expected = m_0 + settings.kept * (cohesion - m_0)
-        m_1 = max(float((known @ s + prior * expected) / (total + prior)), m_0)
-        v_1 = float((known @ (s - m_1) ** 2 + prior * ((expected - m_0) / 2) ** 2) / (total + prior))
-        v_1 = min(max(v_1, v_0), settings.spread * v_0)
-        share = (total + prior) / (n + 2 * prior)
-        by_class = (np.bincount(best, known, classes) + settings.class_prior * share) / (members + settings.class_prior)
-        # Beyond its mean, a group is as likely as at it: a better similarity never makes a sample less known.
-        log_1 = -((np.clip(s, m_0, m_1) - m_1) ** 2) / (2 * v_1) - np.log(v_1) / 2
-        log_0 = -((np.maximum(s, m_0) - m_0) ** 2) / (2 * v_0) - np.log(v_0) / 2
-        before, known = known, expit(logit(by_class[best]) + log_1 - log_0)
-        if np.abs(known - before).max() < 1e-4:
-            break
-    evidence = float(np.quantile(s - second, 0.9) / max(cohesion, 1e-6))
-    # Where nothing is shared the scores still split in two; but then no class leads by much anywhere.
-    return Groups(known * expit((evidence - settings.evidence) / 0.02), evidence)
+    centres = KMeans(count, n_init=2, random_state=seed).fit(v, sample_weight=points.weight).cluster_centers_
+    behind_each = points.behind * points.first
+    while True:
+        nearest: np.ndarray = (v @ normalise(centres).T).argmax(1)
+        behind = np.bincount(nearest, behind_each, len(centres))
+        if behind.min() >= FEWEST:
+            return nearest
+        # Where no cluster has enough, the fullest one takes all.
+        centres = centres[(behind >= FEWEST) | (np.arange(len(centres)) == behind.argmax())]
+
+
+def summarise(z: np.ndarray, points: Points, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The mean of x̃ over each of a few groups of neighbours, and the number of samples that the group stands for.
+
+    What is a group already stays one, unless there are too many.
+    """
+    if z.shape[1] > SUMMARY_DIMENSIONS:
+        z = normalise(GaussianRandomProjection(SUMMARY_DIMENSIONS, random_state=seed).fit_transform(z))
+    single = points.behind < FEWEST
+    members = np.cumsum(~single) - 1
+    groups = int((~single).sum())
+    different = int(points[single].different)
+    if different >= FEWEST:
+        members[single] = groups + cluster(z[single], points[single], max(1, different // SUMMARY_SIZE), seed)
+    elif single.any():  # an image alone joins the group that it is nearest to
+        members[single] = (z[single] @ z[~single].T).argmax(1)
+    if members.max() >= SUMMARY:
+        members = cluster(z, points, SUMMARY, seed)
+    counts = np.bincount(members, points.weight)
+    sums = np.zeros((len(counts), points.x.shape[1]))
+    np.add.at(sums, members, points.weight[:, None] * points.x)
+    return (sums / counts[:, None]).astype(np.float32), counts.astype(np.float32)
 
 
 def components(
     v: np.ndarray,
-    scores: np.ndarray,
+    best: np.ndarray,
     known: np.ndarray,
     prototypes: np.ndarray,
+    points: Points,
     settings: UsfdaSettings,
     seed: int,
-    images: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres C and masses m: the source classes, then clusters of the unknown, about as large as a known class.
 
-    A centre has FEWEST images behind it: a class with fewer keeps the vendor's prototype, a smaller cluster of unknown
-    samples joins the nearest other one, or is dropped where there is none. ``images`` numbers the image that each
-    sample is of, where some are copies of one.
+    ``best`` is the class that each sample is most similar to, ``known`` whether it is taken for one of it. A centre has
+    FEWEST images behind it: a class with fewer keeps the vendor's prototype; fewer unknown images form no cluster.
     """
-    n, classes = scores.shape
-    images = np.arange(n) if images is None else images
-    best, unknown = scores.argmax(1), known < 0.5
-    share = np.zeros((n, classes))
-    share[np.arange(n), best] = known
-    different = len(np.unique(images[unknown]))
-    if different >= FEWEST:
-        present = np.unique(best[~unknown])
-        size = (~unknown).sum() / len(present) if (~unknown).sum() >= n / 4 else n / classes
-        clusters = int(np.clip(round(unknown.sum() / size), 1, min(settings.clusters, different // FEWEST)))
-        centres = normalise(KMeans(clusters, n_init=2, random_state=seed).fit(v[unknown]).cluster_centers_)
-        while True:
-            nearest = (v @ centres.T).argmax(1)
-            behind = np.asarray([len(np.unique(images[unknown & (nearest == j)])) for j in range(len(centres))])
-            if behind.min() >= FEWEST:
-                break
-            centres = centres[behind >= FEWEST]  # some are left: there are half as many centres as images
-        share = np.column_stack([share, (1 - known)[:, None] * (nearest[:, None] == np.arange(len(centres)))])
-    mass = share.sum(0)
-    centres = normalise(share.T @ v)
-    # The number of images behind a weighted mean is (Σw)² / Σw²; nobody else shows where the class lies.
-    by_image = np.zeros((n, classes))
-    np.add.at(by_image, images, share[:, :classes])
-    effective = mass[:classes] ** 2 / np.maximum((by_image**2).sum(0), 1e-12)
-    unseen = (mass[:classes] < 1) | (effective < FEWEST)
+    classes, weight = len(prototypes), points.weight
+    member = np.where(known, best, -1)
+    unknown = points[~known]
+    if (different := unknown.different) >= FEWEST:
+        size = weight.sum() / classes
+        if weight[known].sum() >= weight.sum() / 4:
+            size = weight[known].sum() / len(np.unique(best[known]))
+        most = min(settings.clusters, int(different // FEWEST), int((~known).sum()))
+        count = int(np.clip(round(unknown.weight.sum() / size), 1, most))
+        member[~known] = classes + cluster(v[~known], unknown, count, seed)
+    inside = member >= 0
+    n = max(classes, int(member.max()) + 1)
+    mass = np.bincount(member[inside], weight[inside], n)
+    share = csr_matrix((weight[inside], (member[inside], np.flatnonzero(inside))), (n, len(v)))
+    centres = normalise(share @ v)
+    once = inside & points.first
+    behind = np.bincount(member[once], points.behind[once], n)
+    unseen = behind[:classes] < FEWEST
     centres[:classes][unseen] = prototypes[unseen]
     return centres, mass
 
 
 def fit_mixture(
-    geometry: Geometry,
-    z: np.ndarray,
-    mean: np.ndarray,
-    settings: UsfdaSettings,
-    seed: int,
-    images: np.ndarray | None = None,
+    geometry: Geometry, points: Points, mean: np.ndarray, settings: UsfdaSettings, seed: int
 ) -> tuple[UsfdaHead, Groups, NeighbourGraph]:
-    """The head for a target with the given mean, from z of at most ``most`` of its samples."""
+    """The head for a target with the given mean, from at most ``most`` of its samples."""
     prototypes = geometry.prototypes
+    z = geometry.project(points.x, mean)
     graph = mutual_neighbours(z, len(prototypes), settings.neighbours)
     v = smooth_over_neighbours(z, graph, settings.rounds)
-    scores = class_similarity(v, graph, prototypes)
-    groups = fit_known_unknown(scores, float(geometry.cohesion), settings)
-    centres, mass = components(v, scores, groups.known, prototypes, settings, seed, images)
+    similarity = v @ prototypes.T
+    groups = fit_known_unknown(similarity, graph.density, float(geometry.cohesion), settings, points.weight)
+    centres, mass = components(v, similarity.argmax(1), groups.known >= 0.5, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
-    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, np.asarray(settings.scale, np.float32))
+    scale = np.asarray(settings.scale, np.float32)
+    summary, counts = summarise(z, points, seed)
+    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts)
     return head, groups, graph

@@ -35,6 +35,12 @@ def signed_root(v: np.ndarray) -> np.ndarray:
     return root
 
 
+def signed_square(x: np.ndarray) -> np.ndarray:
+    """The vector whose x̃ this is."""
+    square: np.ndarray = x * np.abs(x)
+    return square
+
+
 def run_f(f: Tensors, v: np.ndarray) -> np.ndarray:
     """u = F(v) for the weights of an F (``networks.make_f``), as torch computes it in eval mode."""
 
@@ -153,7 +159,11 @@ class Geometry:
 
     def whiten(self, v: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """z = W(x̃ − μ), at unit length."""
-        return normalise((signed_root(v) - mean) @ self.whitener.T)
+        return self.project(signed_root(v), mean)
+
+    def project(self, x: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """The same for x̃ itself."""
+        return normalise((x - mean) @ self.whitener.T)
 
 
 def own_part(tensors: Mapping[str, Value], prefix: str) -> dict[str, Value]:

@@ -43,6 +43,7 @@ class UsfdaBSettings(StageSettings):
 class Usfda(System):
     """Method ``usfda``, the default of ``usfda adapt`` (docs/usfda.md)."""
 
+    version = stages.VERSION
     source_free = True
     rejects = "more probably of an unknown cluster than of any class"
     Settings = StageSettings
