@@ -35,7 +35,9 @@ from usfda.experiments.runs import Experiment, Record
 from usfda.experiments.systems.api import Decision, System
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import Benchmark, Task
+from usfda.metrics import score_decision
 
+METRICS = ("h_score", "shared_accuracy", "t_unk", "unknown_share")
 Gap = tuple[int, int, int]  # shared, source-private and target-private classes
 # Of method usfda; no networks are procured, which it does not use.
 ABLATIONS: dict[str, dict[str, float]] = {"whole method": {}}
@@ -240,9 +242,12 @@ class SuiteRun(Experiment):
     version = 2
 
     def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
-        record = super().measure(system, source, target)
         assert target.labels is not None
-        return {**record, "oracle": oracle(target.labels, system.decide(target.X), source.classes)}
+        system.learn(source)
+        before = score_decision(target.labels, system.decide(target.X), source.classes)
+        record = super().measure(system, source, target)
+        best = oracle(target.labels, system.decide(target.X), source.classes)
+        return {**record, "oracle": best, "source_model": {name: before[name] for name in METRICS}}
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import pytest
 from conftest import blobs, write_photos
 
 import usfda
-from usfda.cli.arguments import globals_first
+from usfda.cli.arguments import globals_first, share_of
 from usfda.cli.main import app, main
 from usfda.features.store import store_info
 
@@ -416,3 +416,32 @@ def test_help_needs_no_heavy_library() -> None:
     code = f"import sys; from usfda.cli.main import main; main(['-h']); print({heavy})"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.splitlines()[-1] == "[]"
+
+
+def test_updates_and_bounded_rejections(run: Run, vendor: Path, tmp_path: Path) -> None:
+    X, _ = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
+    client, later = tmp_path / "client.usfda", tmp_path / "later.usfda"
+    for name, rows in (("first", X[::2]), ("second", X[1::2])):
+        np.savez(tmp_path / f"{name}.npz", X=rows)
+    code, _, notes = run("adapt", vendor, tmp_path / "first.npz", "-o", client, "--update")
+    assert code == 2
+    assert "without --update first" in " ".join(notes.split())
+    assert run("adapt", vendor, tmp_path / "first.npz", "-o", client)[0] == 0
+    record = tmp_path / "later.json"
+    assert run("adapt", client, tmp_path / "second.npz", "-o", later, "--update", "--json", record)[0] == 0
+    card = json.loads(record.read_text())
+    assert (card["samples"], card["earlier_samples"]) == (100, 100)
+    for text in ("10%", "0.1", "10"):
+        call = ["adapt", vendor, tmp_path / "first.npz", "-o", client, "--json", record, "--reject-at-most", text]
+        assert run(*call)[0] == 0
+        card = json.loads(record.read_text())
+        assert card["unknown_share"] == 10
+        assert card["reject_at_most"] == 10
+    code, _, notes = run("adapt", vendor, tmp_path / "first.npz", "-o", client, "--reject-at-most", "much")
+    assert code == 2
+    assert "as 10% or 0.1" in " ".join(notes.split())
+
+
+@pytest.mark.parametrize(("text", "share"), [("0", 0), ("1", 1), ("1%", 0.01), ("100%", 1), ("35", 0.35), ("0.5", 0.5)])
+def test_shares(text: str, share: float) -> None:
+    assert share_of(text, "--option") == share

@@ -518,7 +518,7 @@ def test_a_negative_variance_is_refused(
 
 def test_formats_of_other_versions_say_what_to_do(tiny: Path, tmp_path: Path, refused: Refused) -> None:
     file, card = tmp_path / "m.usfda", card_of(tiny)
-    for older in (1, 2):
+    for older in (1, 2, 3):
         refused(
             changed(tiny, file, card=card | {"format": older}),
             f"format {older}, this version of usfda reads 4; procure it again",

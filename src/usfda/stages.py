@@ -22,11 +22,11 @@ from .data.samples import Features, Matrix
 from .errors import InputError, UnreadableImage
 from .features.extract import Extractor
 from .methods.checks import CheckSettings, check
-from .methods.decision import STRICTNESS, check_strictness
+from .methods.decision import STRICTNESS, Decision, check_strictness
 from .methods.geometry import domain_mean, fit_geometry
 from .methods.groups import FEWEST, UsfdaSettings
 from .methods.heads import PrototypeHead, UsfdaHead, starting_head
-from .methods.mixture import Points, fit_mixture
+from .methods.mixture import Points, fit_mixture, typicality_of
 from .methods.negatives import Composites, compose, composite_key, negative_classes, plan
 from .methods.paper import FEW, PaperSettings, train_target
 from .methods.procurement import Negatives, ProcurementSettings, Trained, TrainingSet, hold_out, train_source
@@ -41,6 +41,7 @@ Settings = TypeVar("Settings")
 
 VERSION = 3  # of what the stages compute: raise it whenever the same data, settings and seed would give another model
 EXAMPLES = 5  # names of a cluster's most typical samples
+CANDIDATES = 5000  # samples of a cluster that they are chosen from, at most
 # The parts of a procurement, in their order, and what each is for.
 PURPOSES = {
     "features": "every method",
@@ -349,7 +350,7 @@ def adapt(
         with threadpool_limits(config.threads):
             card |= _adapt_usfda(adapted, features, earlier, of_method, limits or CheckSettings(), seed)
     clock.lap("training")
-    _bound_rejections(adapted, features.X, strictness)
+    _bound_rejections(adapted, features.X)
     decided = adapted.decide(features.X)
     card |= {"seconds": clock.seconds, "versions": versions()}
     card["unknown_share"] = round(100 * float(np.mean(~decided.known)), 2)
@@ -359,6 +360,8 @@ def adapt(
     if decided.cluster is not None and "check" in card:
         sizes = np.bincount(decided.cluster)
         card["check"]["clusters"] = {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}
+    if isinstance(adapted.head, UsfdaHead):
+        _find_examples(adapted, adapted.head, features, decided)
     return adapted
 
 
@@ -394,13 +397,14 @@ def _earlier(model: Model, method: Method) -> UsfdaHead:
     )
 
 
-def _bound_rejections(model: Model, X: Matrix, strictness: float) -> None:
+def _bound_rejections(model: Model, X: Matrix) -> None:
     """Lower the strictness so far that no more of the target is called unknown than was asked for."""
     card = model.card["deployment"]
     if (most := card.get("reject_at_most")) is not None:
-        scores = np.sort(model.decide(X, strictness).score)
+        scores = np.sort(model.decide(X).score)
         allowed = int(most / 100 * len(scores) + 1e-9)
-        card["strictness"] = min(strictness, float(scores[allowed])) if allowed < len(scores) else strictness
+        if allowed < len(scores):
+            card["strictness"] = min(model.strictness, float(scores[allowed]))
 
 
 def _adapt_usfda(
@@ -419,18 +423,20 @@ def _adapt_usfda(
     some = np.arange(len(X))
     if len(X) > settings.most:
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
-    points, mean = Points.of_samples(signed_root(X[some]), len(X)), domain_mean(X)
+    points, mean, typicality = Points.of_samples(signed_root(X[some]), len(X)), domain_mean(X), None
     if earlier is not None:
-        points, now = points.with_more(Points.of_summary(earlier)), len(X)
-        mean = (now * mean + earlier.counts.sum() * earlier.mean) / (now + earlier.counts.sum())
+        share = len(X) / (len(X) + float(earlier.counts.sum()))
+        mean = share * mean + (1 - share) * earlier.mean
+        now = typicality_of(geometry, points.x, mean, settings)
+        typicality = share * now + (1 - share) * float(earlier.typicality)
+        points = points.with_more(Points.of_summary(earlier))
     if points.different < FEWEST:
         log.warning("one target sample says nothing about its domain: the source model's decision is kept")
         return card | {"learnable_parameters": 0}
-    head, groups, graph = fit_mixture(geometry, points, mean, settings, seed)
+    head, groups, graph = fit_mixture(geometry, points, mean, settings, seed, typicality)
     V = signed_square(points.x)
     before = model.labels_of(model.decide(V))
     start, model.head = model.head, head
-    _bound_rejections(model, X, model.strictness)
     decided = model.decide(V)
     assert decided.probability is not None
     found = check(
@@ -439,17 +445,14 @@ def _adapt_usfda(
     )  # fmt: skip
     if found["verdict"] == "worse":
         model.head = start
-    else:
-        assert decided.cluster is not None
-        mine = slice(0, len(some))
-        p = head.components(V[mine])[:, len(model.classes_) :]
-        _find_examples(model, features, some, decided.cluster[mine], p)
     return card | {"learnable_parameters": head.centres.size + head.bias.size, "check": found}
 
 
-def _find_examples(model: Model, features: Features, some: np.ndarray, cluster: np.ndarray, p: np.ndarray) -> None:
+def _find_examples(model: Model, head: UsfdaHead, features: Features, decided: Decision) -> None:
     """The most typical samples of each cluster, by name."""
-    for c in np.unique(cluster[cluster > 0]).tolist():
-        members = np.flatnonzero(cluster == c)
-        typical = some[members[np.argsort(-p[members, c - 1])[:EXAMPLES]]].tolist()
+    assert decided.cluster is not None
+    for c in np.unique(decided.cluster[decided.cluster > 0]).tolist():
+        members = np.flatnonzero(decided.cluster == c)[:CANDIDATES]
+        p = head.components(features.X[members])[:, len(model.classes_) + c - 1]
+        typical = members[np.argsort(-p)[:EXAMPLES]].tolist()
         model.examples[c] = [str(i if features.paths is None else features.paths[i]) for i in typical]

@@ -21,8 +21,8 @@ class CheckSettings:
     too_high: tuple[float, ...] = (0.81, 0.76, 0.63, 0.54)
     too_low: tuple[float, ...] = (0.62, 0.56, 0.37, 0.23)
     absent: float = 0.1  # of the samples of a usual class: a class with fewer seems absent
-    better: float = 0.05  # gain of consistency from which on a decision looks better
-    worse: float = 0.1  # loss of consistency from which on a decision looks worse
+    better: float = 0.2  # gain of consistency from which on a decision looks better: right in four of five tasks
+    worse: float = 0.02  # loss of consistency from which on a decision looks worse
 
 
 def label_consistency(labels: np.ndarray, graph: NeighbourGraph) -> float | None:

@@ -20,6 +20,7 @@ from scipy.special import expit, logit
 from ..errors import InputError
 
 FEWEST = 2  # images behind every mean that is saved, so that no model file holds the vector of a single one
+LEAST_DENSITY = 0.02  # below which a sample is as lonely as can be
 ITERATIONS = 100  # of EM, at most
 LONELIEST = 0.3  # the least of q, which would otherwise make a lonely sample like any class
 
@@ -72,14 +73,16 @@ def fit_known_unknown(
     cohesion: float,
     settings: UsfdaSettings,
     weight: np.ndarray | None = None,
+    typicality: float | None = None,
 ) -> Groups:
     """The groups of samples by their similarity (n, classes) and the density around each.
 
-    ``weight`` is the number of samples that each row stands for.
+    ``weight`` is the number of samples that each row stands for. Where rows are means of several, ``typicality`` must
+    be given: a mean is more similar to its class and to its neighbours at once, which is no sign of it.
     """
     n, classes = similarity.shape
     w = np.full(n, 1 / n) if weight is None else weight / weight.sum()
-    density = density.clip(min=0.02)
+    density = density.clip(min=LEAST_DENSITY)
     # A sample that lies apart from all others is less similar to its own class, too: S_ic / q_i takes that out.
     q = np.sqrt(density / weighted_quantile(density, w, 0.5)).clip(min=LONELIEST)
     ordered = np.sort(similarity, axis=1)
@@ -88,7 +91,8 @@ def fit_known_unknown(
     # Prototypes are centred: a sample at s from its own lies on average at −s/(K−1) from the others.
     second = ordered[:, -2] / q + s / (classes - 1)
     llr = _likelihood_ratio(s, second, w)
-    typicality = _correlation(best, density, w)
+    if typicality is None:
+        typicality = correlation(best, density, w)
     evidence = float(weighted_quantile(best, w, 0.9)) / max(cohesion, 1e-6)
     lean = settings.typical_lean * np.clip((typicality - settings.typical) / 0.3, 0, 1)
     lean -= settings.distant_lean * np.clip((settings.distant - evidence) / 0.3, 0, 1)
@@ -124,7 +128,7 @@ def weighted_quantile(values: np.ndarray, w: np.ndarray, q: float) -> float:
     return float(values[order[min(np.searchsorted(total, q * total[-1]), len(order) - 1)]])
 
 
-def _correlation(a: np.ndarray, b: np.ndarray, w: np.ndarray) -> float:
-    """Pearson's, 0 where one of the two does not vary."""
+def correlation(a: np.ndarray, b: np.ndarray, w: np.ndarray) -> float:
+    """Pearson's, with weights that sum to 1; 0 where one of the two does not vary."""
     a, b = a - w @ a, b - w @ b
     return float(w @ (a * b) / max(np.sqrt((w @ a**2) * (w @ b**2)), 1e-12))

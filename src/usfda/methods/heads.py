@@ -174,9 +174,10 @@ class UsfdaHead(Head):
         scale: np.ndarray,
         summary: np.ndarray,
         counts: np.ndarray,
+        typicality: np.ndarray,
     ):
         self.geometry, self.mean, self.centres, self.bias, self.scale = geometry, mean, centres, bias, scale
-        self.summary, self.counts = summary, counts
+        self.summary, self.counts, self.typicality = summary, counts, typicality
 
     def components(self, v: np.ndarray) -> np.ndarray:
         """p(j|z) over the source classes and the clusters."""
@@ -202,7 +203,7 @@ class UsfdaHead(Head):
         """Mean of the target, centres, log masses and τ; the summary of the target."""
         return {
             "mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale,
-            "summary": self.summary, "counts": self.counts,
+            "summary": self.summary, "counts": self.counts, "typicality": self.typicality,
         }  # fmt: skip
 
     @classmethod
@@ -214,7 +215,7 @@ class UsfdaHead(Head):
         if not classes <= k <= classes + MAX_CLUSTERS:
             raise InputError(f"its mixture has {k} components for {classes} classes")
         fitted: dict[str, Shape] = {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": ()}
-        return fitted | {"summary": (groups, d), "counts": (groups,)}
+        return fitted | {"summary": (groups, d), "counts": (groups,), "typicality": ()}
 
     @classmethod
     def build(cls, vendor: Vendor, tensors: Tensors) -> UsfdaHead:

@@ -16,7 +16,7 @@ from scipy.sparse import csr_matrix
 from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
 
-from .groups import FEWEST, Groups, UsfdaSettings, fit_known_unknown
+from .groups import FEWEST, LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown
 from .heads import UsfdaHead
 from .vendor import Geometry, normalise
 
@@ -116,13 +116,14 @@ def smooth_over_neighbours(z: np.ndarray, graph: NeighbourGraph, rounds: int) ->
     return normalise(v)
 
 
-def cluster(v: np.ndarray, points: Points, count: int, seed: int) -> np.ndarray:
+def cluster(v: np.ndarray, points: Points, count: int, seed: int, starts: int = 2) -> np.ndarray:
     """The cluster of each row, from 0, with FEWEST images or more behind every one.
 
     A cluster with fewer is given up and its samples join the nearest other one. There must be FEWEST images in all, and
     at most half as many clusters.
     """
-    centres = KMeans(count, n_init=2, random_state=seed).fit(v, sample_weight=points.weight).cluster_centers_
+    fitted = KMeans(count, n_init=starts, random_state=seed).fit(v, sample_weight=points.weight)
+    centres = fitted.cluster_centers_
     behind_each = points.behind * points.first
     while True:
         nearest: np.ndarray = (v @ normalise(centres).T).argmax(1)
@@ -145,11 +146,12 @@ def summarise(z: np.ndarray, points: Points, seed: int) -> tuple[np.ndarray, np.
     groups = int((~single).sum())
     different = int(points[single].different)
     if different >= FEWEST:
-        members[single] = groups + cluster(z[single], points[single], max(1, different // SUMMARY_SIZE), seed)
+        count = max(1, min(different // SUMMARY_SIZE, SUMMARY))
+        members[single] = groups + cluster(z[single], points[single], count, seed, starts=1)
     elif single.any():  # an image alone joins the group that it is nearest to
         members[single] = (z[single] @ z[~single].T).argmax(1)
     if members.max() >= SUMMARY:
-        members = cluster(z, points, SUMMARY, seed)
+        members = cluster(z, points, SUMMARY, seed, starts=1)
     counts = np.bincount(members, points.weight)
     sums = np.zeros((len(counts), points.x.shape[1]))
     np.add.at(sums, members, points.weight[:, None] * points.x)
@@ -192,19 +194,40 @@ def components(
     return centres, mass
 
 
+def typicality_of(geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings) -> float:
+    """ρ of some samples, among themselves."""
+    v, graph = _settled(geometry, x, mean, settings)
+    best = (v @ geometry.prototypes.T).max(1)
+    return correlation(best, graph.density.clip(min=LEAST_DENSITY), np.full(len(x), 1 / len(x)))
+
+
+def _settled(
+    geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings
+) -> tuple[np.ndarray, NeighbourGraph]:
+    z = geometry.project(x, mean)
+    graph = mutual_neighbours(z, len(geometry.prototypes), settings.neighbours)
+    return smooth_over_neighbours(z, graph, settings.rounds), graph
+
+
 def fit_mixture(
-    geometry: Geometry, points: Points, mean: np.ndarray, settings: UsfdaSettings, seed: int
+    geometry: Geometry,
+    points: Points,
+    mean: np.ndarray,
+    settings: UsfdaSettings,
+    seed: int,
+    typicality: float | None = None,
 ) -> tuple[UsfdaHead, Groups, NeighbourGraph]:
-    """The head for a target with the given mean, from at most ``most`` of its samples."""
-    prototypes = geometry.prototypes
-    z = geometry.project(points.x, mean)
-    graph = mutual_neighbours(z, len(prototypes), settings.neighbours)
-    v = smooth_over_neighbours(z, graph, settings.rounds)
+    """The head for a target with the given mean, from at most ``most`` of its samples.
+
+    ``typicality`` is that of the samples, where some of the points are groups of them.
+    """
+    prototypes, cohesion = geometry.prototypes, float(geometry.cohesion)
+    v, graph = _settled(geometry, points.x, mean, settings)
     similarity = v @ prototypes.T
-    groups = fit_known_unknown(similarity, graph.density, float(geometry.cohesion), settings, points.weight)
+    groups = fit_known_unknown(similarity, graph.density, cohesion, settings, points.weight, typicality)
     centres, mass = components(v, similarity.argmax(1), groups.known >= 0.5, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
-    scale = np.asarray(settings.scale, np.float32)
-    summary, counts = summarise(z, points, seed)
-    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts)
+    scale, typical = (np.asarray(value, np.float32) for value in (settings.scale, groups.typicality))
+    summary, counts = summarise(geometry.project(points.x, mean), points, seed)
+    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical)
     return head, groups, graph
