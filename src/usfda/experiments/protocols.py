@@ -110,6 +110,7 @@ _OFFICE31_GAPS = {
     "closed": (range(31), range(31)),
     "few-unknown": (range(20), range(24)),
     "nothing-shared": (range(15), range(15, 31)),
+    "one-shared": (range(11), [0, *range(11, 31)]),
 }
 OFFICE31_GAPS = {
     gap: Protocol(gap, tuple(OFFICE31[i] for i in source), tuple(OFFICE31[i] for i in target))
