@@ -40,7 +40,13 @@ from usfda.metrics import score_decision
 METRICS = ("h_score", "shared_accuracy", "t_unk", "unknown_share")
 Gap = tuple[int, int, int]  # shared, source-private and target-private classes
 # Of method usfda; no networks are procured, which it does not use.
-ABLATIONS: dict[str, dict[str, float]] = {"whole method": {}}
+ABLATIONS: dict[str, dict[str, float]] = {
+    "whole method": {},
+    "without neighbours": {"rounds": 0},
+    "without the test for nothing unknown": {"typical_lean": 0.0},
+    "without the test for nothing shared": {"distant_lean": 0.0},
+    "one cluster of unknowns": {"clusters": 1},
+}
 
 
 @dataclass(frozen=True)
