@@ -23,7 +23,8 @@ def test_the_demo_tells_the_whole_story(tmp_path: Path, cache: Path) -> None:
         if line.startswith("│") and ("source model" in line or "adapted " in line)
     )
     assert after[2] > before[2] + 30, "H-score"
-    assert after[4] > 90, "AUROC"
+    assert after[1] > 50, "most new digits are unknown"
+    assert after[3] > 75, "most known digits are labelled"
     assert len(list((tmp_path / "d" / "mnist").rglob("*.png"))) == 5000
     assert len(list((tmp_path / "d" / "uci").rglob("*.png"))) == 1797
     adapted = load(tmp_path / "d" / "client.usfda")
