@@ -442,6 +442,12 @@ def test_updates_and_bounded_rejections(run: Run, vendor: Path, tmp_path: Path) 
     assert "as 10% or 0.1" in " ".join(notes.split())
 
 
-@pytest.mark.parametrize(("text", "share"), [("0", 0), ("1", 1), ("1%", 0.01), ("100%", 1), ("35", 0.35), ("0.5", 0.5)])
+@pytest.mark.parametrize(("text", "share"), [("0", 0), ("1%", 0.01), ("100%", 1), ("35", 0.35), ("0.5", 0.5)])
 def test_shares(text: str, share: float) -> None:
     assert share_of(text, "--option") == share
+
+
+@pytest.mark.parametrize("text", ["1", "-1", "101%", "nan", "", "%"])
+def test_shares_that_could_mean_two_things_or_nothing(text: str) -> None:
+    with pytest.raises(usfda.InputError, match=r"as 10% or 0\.1"):
+        share_of(text, "--option")

@@ -513,6 +513,18 @@ def test_a_negative_variance_is_refused(
         refused(file, "negative variance")
 
 
+@pytest.mark.parametrize(("tensor", "value"), [("counts", -1), ("counts", 0), ("counts", 1e38), ("typicality", 1e30)])
+def test_a_summary_that_cannot_be_is_refused(
+    image_files: dict[str, Path], tmp_path: Path, refused: Refused, tensor: str, value: float
+) -> None:
+    tensors = tensors_of(image_files["usfda"])
+    name = f"mixture.{tensor}"
+    wrong = np.full_like(tensors[name], value)
+    refused(
+        changed(image_files["usfda"], tmp_path / "m.usfda", tensors=tensors | {name: wrong}), "values that cannot be"
+    )
+
+
 # The card
 
 

@@ -67,6 +67,8 @@ DEPLOYMENT = {
     "seed": int,
     "settings": dict,
     "unknown_share": NUMBER,
+    "earlier_samples?": int,
+    "reject_at_most?": NUMBER,
     "seconds": {"*": NUMBER},
     "versions": dict,
     "check?": {
@@ -79,6 +81,9 @@ DEPLOYMENT = {
         "clusters?": {"*": int},
     },
 }
+
+# What a group of the summary stands for, two samples or more; and a correlation.
+RANGES = {"mixture.counts": (1.99, 1e12), "mixture.typicality": (-1.001, 1.001)}
 
 # The structures of a zip with stored members, to the byte as Python's zipfile writes them. They have no place for a
 # comment, an extra field, a second member of a name, or another date.
@@ -343,6 +348,8 @@ def _read_tensors(content: bytes, places: Mapping[str, Place]) -> Tensors:
             raise InputError(f"its tensor {name} has NaN or infinite values")
         if name.endswith("running_var") and values.min() < 0:
             raise InputError(f"its tensor {name} has a negative variance")
+        if name in RANGES and not (RANGES[name][0] <= values.min() and values.max() <= RANGES[name][1]):
+            raise InputError(f"its tensor {name} has values that cannot be")
         tensors[name] = values.reshape(shape)
     return tensors
 

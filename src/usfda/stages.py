@@ -23,7 +23,7 @@ from .errors import InputError, UnreadableImage
 from .features.extract import Extractor
 from .methods.checks import CheckSettings, check
 from .methods.decision import STRICTNESS, Decision, check_strictness
-from .methods.geometry import domain_mean, fit_geometry
+from .methods.geometry import fit_geometry
 from .methods.groups import FEWEST, UsfdaSettings
 from .methods.heads import PrototypeHead, UsfdaHead, starting_head
 from .methods.mixture import Points, fit_mixture, typicality_of
@@ -277,7 +277,7 @@ def adapt(
     *,
     method: Method = "usfda",
     classes: str | Sequence[str] | None = None,
-    strictness: float = STRICTNESS,
+    strictness: float | None = None,
     reject_at_most: float | None = None,
     update: bool = False,
     seed: int = 0,
@@ -302,12 +302,13 @@ def adapt(
     classes : str or sequence of str, optional
         Only samples in folders of these names.
     strictness : float
-        A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily).
+        A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily). By default ½.
     reject_at_most : float, optional
         The share of the target, from 0 to 1, that may be called unknown: the strictness is lowered as far as it takes.
     update : bool
         Go on from a model that was adapted with method ``usfda``: what it keeps of its earlier targets, means of small
-        groups of their samples, counts as if those samples were there again.
+        groups of their samples, counts as if those samples were there again. Strictness and bound remain what they
+        were, where none is given; other settings are those of this call.
     seed : int
         The same seed on the same machine gives the same model.
     settings : UsfdaSettings, PaperSettings or dict, optional
@@ -326,21 +327,26 @@ def adapt(
     if not isinstance(model, Model):
         raise InputError("adapt takes a model; read one from its file with usfda.load(FILE)")
     _check_choice("method", method, METHODS)
-    check_strictness(strictness)
     if reject_at_most is not None and not 0 <= reject_at_most <= 1:
         raise InputError(f"reject_at_most is a share of the target, from 0 to 1, not {reject_at_most}")
     earlier = _earlier(model, method) if update else None
+    was = model.card["deployment"] if update else {}
+    if reject_at_most is None and "reject_at_most" in was:
+        reject_at_most = was["reject_at_most"] / 100
+    elif strictness is None:
+        strictness = was.get("strictness")
+    strictness = check_strictness(STRICTNESS if strictness is None else strictness)
     clock = _Clock()
     features = model.features(read_target(target, classes=classes), config=config, text="target features")
     clock.lap("features")
-    if len(features) < FEW:
+    before = was["samples"] + was.get("earlier_samples", 0) if update else 0
+    if len(features) + before < FEW:
         log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)
     card: dict[str, Any] = {"method": method, "strictness": strictness, "samples": len(features), "seed": seed}
     if reject_at_most is not None:
         card["reject_at_most"] = 100 * reject_at_most
-    if earlier is not None:
-        before = model.card["deployment"]
-        card["earlier_samples"] = before["samples"] + before.get("earlier_samples", 0)
+    if update:
+        card["earlier_samples"] = before
     start = {**model.card, "deployment": card}
     adapted = Model(model.classes_, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "paper":
@@ -392,8 +398,7 @@ def _earlier(model: Model, method: Method) -> UsfdaHead:
     if method == "usfda" and isinstance(model.head, UsfdaHead):
         return model.head
     raise InputError(
-        "only a model that was adapted with method usfda, and whose adaptation was kept, can be updated; adapt it "
-        "without --update first"
+        "only method usfda can update, and only a model that it has adapted before; adapt it without --update first"
     )
 
 
@@ -404,7 +409,10 @@ def _bound_rejections(model: Model, X: Matrix) -> None:
         scores = np.sort(model.decide(X).score)
         allowed = int(most / 100 * len(scores) + 1e-9)
         if allowed < len(scores):
-            card["strictness"] = min(model.strictness, float(scores[allowed]))
+            # Between two scores, since a score is rounded in another way when a sample is decided alone.
+            highest, lowest = float(scores[allowed - 1]) if allowed else 0.0, float(scores[allowed])
+            between = (highest + lowest) / 2 if highest < lowest else lowest * (1 - 1e-4)
+            card["strictness"] = min(model.strictness, between)
 
 
 def _adapt_usfda(
@@ -415,7 +423,7 @@ def _adapt_usfda(
     limits: CheckSettings,
     seed: int,
 ) -> dict[str, Any]:
-    """Give the model its head, unless it looks worse than the one it starts from, and examples; the card's part."""
+    """Give the model its head, unless it looks worse than the source model's decision; the card's part."""
     geometry, X = model.vendor.geometry, features.X
     if geometry is None:
         raise _missing(model, "usfda")
@@ -423,17 +431,20 @@ def _adapt_usfda(
     some = np.arange(len(X))
     if len(X) > settings.most:
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
-    points, mean, typicality = Points.of_samples(signed_root(X[some]), len(X)), domain_mean(X), None
-    if earlier is not None:
-        share = len(X) / (len(X) + float(earlier.counts.sum()))
-        mean = share * mean + (1 - share) * earlier.mean
-        now = typicality_of(geometry, points.x, mean, settings)
-        typicality = share * now + (1 - share) * float(earlier.typicality)
-        points = points.with_more(Points.of_summary(earlier))
-    if points.different < FEWEST:
-        log.warning("one target sample says nothing about its domain: the source model's decision is kept")
+    points, typicality = Points.of_samples(signed_root(X[some]), len(X)), None
+    if len(points.x) < FEWEST:
+        said = "one target sample says nothing about its domain"
+        log.warning("%s: the %s decision is kept", said, "source model's" if earlier is None else "earlier")
+        if earlier is not None:
+            model.head = earlier
         return card | {"learnable_parameters": 0}
-    head, groups, graph = fit_mixture(geometry, points, mean, settings, seed, typicality)
+    if earlier is not None:
+        new = points
+        points = new.with_more(Points.of_summary(earlier))
+        now = typicality_of(geometry, new.x, points.mean, settings)
+        share = new.weight.sum() / points.weight.sum()
+        typicality = float(share * now + (1 - share) * earlier.typicality)
+    head, groups, graph = fit_mixture(geometry, points, settings, seed, typicality)
     V = signed_square(points.x)
     before = model.labels_of(model.decide(V))
     start, model.head = model.head, head
@@ -444,7 +455,7 @@ def _adapt_usfda(
         points.weight,
     )  # fmt: skip
     if found["verdict"] == "worse":
-        model.head = start
+        model.head = earlier or start
     return card | {"learnable_parameters": head.centres.size + head.bias.size, "check": found}
 
 

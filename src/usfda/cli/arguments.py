@@ -72,13 +72,13 @@ def pairs_of(file: Path | None, option: str = "--rename") -> dict[str, str] | No
 
 
 def share_of(text: str, option: str) -> float:
-    """A share from 0 to 1, given as such or in percent: a plain number above 1 is in percent, too."""
+    """A share from 0 to 1, given as such or in percent: a plain number above 1 is in percent, too; 1 could be both."""
     try:
         value = float(text.rstrip("%"))
     except ValueError:
         value = -1
     share = value / 100 if text.endswith("%") or value > 1 else value
-    if not 0 <= share <= 1:
+    if not 0 <= share <= 1 or text == "1":
         raise InputError(f"{option} {text}: give a share of the target, as 10% or 0.1")
     return share
 

@@ -157,7 +157,9 @@ def adapt(
     method: Annotated[
         str, typer.Option(help="`usfda`: a mixture of known classes and unknown clusters; `paper`: to the letter.")
     ] = "usfda",
-    strictness: Annotated[float, typer.Option(min=0, max=1, help=STRICT)] = 0.5,
+    strictness: Annotated[
+        float | None, typer.Option(min=0, max=1, help=f"{STRICT} [default: 0.5; with `--update`, as before]")
+    ] = None,
     reject_at_most: Annotated[
         str | None,
         typer.Option(metavar="P", help="Call no more than this share of TARGET unknown, as `10%` or `0.1`."),
@@ -202,9 +204,9 @@ def adapt(
     )
     adapted.save(output, backbone=not without_backbone)
     card = adapted.card["deployment"]
-    log.info(
-        "%s: adapted to %d samples, %.1f %% of them called unknown", output, card["samples"], card["unknown_share"]
-    )
+    earlier = f" and {card['earlier_samples']} earlier ones" if "earlier_samples" in card else ""
+    called = card["unknown_share"]
+    log.info("%s: adapted to %d samples%s, %.1f %% of them called unknown", output, card["samples"], earlier, called)
     for line in describe(card):
         log.info("  %s", line)
     for cluster, names in adapted.examples.items():

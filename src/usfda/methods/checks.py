@@ -15,7 +15,7 @@ class CheckSettings:
     """Limits of the check, chosen on the development suite (docs/usfda.md)."""
 
     weak: float = 0.5  # evidence below which the share of unknowns is a guess
-    # How far the share that is called unknown was above and below the truth, by evidence: 3 and 97 % quantiles over the
+    # How far the estimated share of unknowns was above and below the truth, by evidence: 3 and 97 % quantiles over the
     # development suite, which held in nine of ten tasks of a data set that was left out.
     evidence: tuple[float, ...] = (0.5, 0.7, 0.9, 1.1)
     too_high: tuple[float, ...] = (0.81, 0.76, 0.63, 0.54)

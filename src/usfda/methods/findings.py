@@ -13,14 +13,16 @@ def describe(card: dict[str, Any]) -> list[str]:
     low, high = found["unknown_interval"]
     both = found["consistency"]
     share = f"{found['unknown_estimate']:.0f} % unknown, likely between {low:.0f} and {high:.0f} %"
+    share += " (of all so far)" if "earlier_samples" in card else ""
     lines = [f"about {share}" if not found["weak"] else f"perhaps {share}: the evidence is weak"]
     figures = {name: "one label for all" if k is None else f"{k:.2f}" for name, k in both.items()}
     why = f"agreement of neighbours on their label: {figures['adapted']}, source model {figures['source']}"
+    kept = "earlier" if "earlier_samples" in card else "source model's"
     lines.append(
         {
             "better": f"looks better than the source model ({why})",
             "unclear": f"better or worse than the source model cannot be told ({why})",
-            "worse": f"looks worse than the source model, so the source model's decision was kept ({why})",
+            "worse": f"looks worse than the source model, so the {kept} decision was kept ({why})",
         }[found["verdict"]]
     )
     if found["absent"]:

@@ -21,13 +21,13 @@ from .heads import UsfdaHead
 from .vendor import Geometry, normalise
 
 SUMMARY = 512  # groups of neighbouring samples that stand for the target, at most: 2.6 MB for vectors of 1,280
-SUMMARY_SIZE = 2  # images behind such a group, about: the fewer, the less often two classes share one
+SUMMARY_SIZE = 2  # samples for each group that is looked for: the fewer, the less often two classes share one
 SUMMARY_DIMENSIONS = 64  # of a random projection that these groups are found in, for speed
 
 
 @dataclass(frozen=True)
 class Points:
-    """What the mixture is fitted to: samples, or small groups of them that were summed up before.
+    """What the mixture is fitted to: different samples, or small groups of them that were summed up before.
 
     Parameters
     ----------
@@ -37,50 +37,39 @@ class Points:
         How many samples of the target each stands for.
     behind : array (n,)
         How many images each is the mean of: 1 for a sample.
-    images : array (n,)
-        A number for each image; copies of one image have the same.
     """
 
     x: np.ndarray
     weight: np.ndarray
     behind: np.ndarray
-    images: np.ndarray
 
     @classmethod
     def of_samples(cls, x: np.ndarray, total: float) -> Points:
-        """Samples that stand for ``total`` ones."""
-        first: dict[bytes, int] = {}
-        images = np.asarray([first.setdefault(row.tobytes(), i) for i, row in enumerate(x)])
-        return cls(x, np.full(len(x), total / len(x)), np.ones(len(x)), images)
+        """Samples that stand for ``total`` ones. Of copies of an image one is taken: no mean may be all but theirs."""
+        rows = list({row.tobytes(): i for i, row in reversed(list(enumerate(x)))}.values())
+        kept = np.sort(np.asarray(rows, np.int64))
+        return cls(x[kept], np.full(len(kept), total / len(kept)), np.ones(len(kept)))
 
     @classmethod
     def of_summary(cls, head: UsfdaHead) -> Points:
         """The groups that a head has kept of its target."""
         counts = head.counts.astype(np.float64)
-        return cls(head.summary, counts, np.maximum(counts, FEWEST), np.arange(len(counts)))
+        return cls(head.summary, counts, np.maximum(counts, FEWEST))
 
     def with_more(self, more: Points) -> Points:
         """These and others."""
-        images = np.concatenate([self.images, more.images + len(self.images)])
         x, weight, behind = (
             np.concatenate([getattr(points, name) for points in (self, more)]) for name in ("x", "weight", "behind")
         )
-        return Points(x, weight, behind, images)
+        return Points(x, weight, behind)
 
     def __getitem__(self, chosen: np.ndarray) -> Points:
-        return Points(self.x[chosen], self.weight[chosen], self.behind[chosen], self.images[chosen])
+        return Points(self.x[chosen], self.weight[chosen], self.behind[chosen])
 
     @property
-    def first(self) -> np.ndarray:
-        """Which points are not a copy of one before."""
-        first = np.zeros(len(self.x), bool)
-        first[np.unique(self.images, return_index=True)[1]] = True
-        return first
-
-    @property
-    def different(self) -> float:
-        """How many images there are, copies counted once."""
-        return float(self.behind[self.first].sum())
+    def mean(self) -> np.ndarray:
+        """μ of the target. It tells no more than the summary does: of the same samples, with the same weights."""
+        return np.average(self.x, axis=0, weights=self.weight).astype(np.float32)
 
 
 @dataclass(frozen=True)
@@ -124,10 +113,9 @@ def cluster(v: np.ndarray, points: Points, count: int, seed: int, starts: int = 
     """
     fitted = KMeans(count, n_init=starts, random_state=seed).fit(v, sample_weight=points.weight)
     centres = fitted.cluster_centers_
-    behind_each = points.behind * points.first
     while True:
         nearest: np.ndarray = (v @ normalise(centres).T).argmax(1)
-        behind = np.bincount(nearest, behind_each, len(centres))
+        behind = np.bincount(nearest, points.behind, len(centres))
         if behind.min() >= FEWEST:
             return nearest
         # Where no cluster has enough, the fullest one takes all.
@@ -144,9 +132,9 @@ def summarise(z: np.ndarray, points: Points, seed: int) -> tuple[np.ndarray, np.
     single = points.behind < FEWEST
     members = np.cumsum(~single) - 1
     groups = int((~single).sum())
-    different = int(points[single].different)
-    if different >= FEWEST:
-        count = max(1, min(different // SUMMARY_SIZE, SUMMARY))
+    alone = int(single.sum())
+    if alone >= FEWEST:
+        count = min(alone // SUMMARY_SIZE, SUMMARY)
         members[single] = groups + cluster(z[single], points[single], count, seed, starts=1)
     elif single.any():  # an image alone joins the group that it is nearest to
         members[single] = (z[single] @ z[~single].T).argmax(1)
@@ -175,11 +163,11 @@ def components(
     classes, weight = len(prototypes), points.weight
     member = np.where(known, best, -1)
     unknown = points[~known]
-    if (different := unknown.different) >= FEWEST:
+    if (images := unknown.behind.sum()) >= FEWEST:
         size = weight.sum() / classes
         if weight[known].sum() >= weight.sum() / 4:
             size = weight[known].sum() / len(np.unique(best[known]))
-        most = min(settings.clusters, int(different // FEWEST), int((~known).sum()))
+        most = min(settings.clusters, int(images // FEWEST), int((~known).sum()))
         count = int(np.clip(round(unknown.weight.sum() / size), 1, most))
         member[~known] = classes + cluster(v[~known], unknown, count, seed)
     inside = member >= 0
@@ -187,8 +175,7 @@ def components(
     mass = np.bincount(member[inside], weight[inside], n)
     share = csr_matrix((weight[inside], (member[inside], np.flatnonzero(inside))), (n, len(v)))
     centres = normalise(share @ v)
-    once = inside & points.first
-    behind = np.bincount(member[once], points.behind[once], n)
+    behind = np.bincount(member[inside], points.behind[inside], n)
     unseen = behind[:classes] < FEWEST
     centres[:classes][unseen] = prototypes[unseen]
     return centres, mass
@@ -212,16 +199,15 @@ def _settled(
 def fit_mixture(
     geometry: Geometry,
     points: Points,
-    mean: np.ndarray,
     settings: UsfdaSettings,
     seed: int,
     typicality: float | None = None,
 ) -> tuple[UsfdaHead, Groups, NeighbourGraph]:
-    """The head for a target with the given mean, from at most ``most`` of its samples.
+    """The head for a target.
 
     ``typicality`` is that of the samples, where some of the points are groups of them.
     """
-    prototypes, cohesion = geometry.prototypes, float(geometry.cohesion)
+    prototypes, cohesion, mean = geometry.prototypes, float(geometry.cohesion), points.mean
     v, graph = _settled(geometry, points.x, mean, settings)
     similarity = v @ prototypes.T
     groups = fit_known_unknown(similarity, graph.density, cohesion, settings, points.weight, typicality)
