@@ -39,7 +39,7 @@ Method = Literal["usfda", "paper"]
 METHODS: tuple[str, ...] = get_args(Method)
 Settings = TypeVar("Settings")
 
-VERSION = 3  # of what the stages compute: raise it whenever the same data, settings and seed would give another model
+VERSION = 4  # of what the stages compute: raise it whenever the same data, settings and seed would give another model
 EXAMPLES = 5  # names of a cluster's most typical samples
 CANDIDATES = 5000  # samples of a cluster that they are chosen from, at most
 # The parts of a procurement, in their order, and what each is for.
