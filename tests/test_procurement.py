@@ -210,7 +210,7 @@ def test_more_classes_take_more_iterations_unless_a_number_is_given() -> None:
         counts[classes] = training["iterations"]
     assert counts[4] == 60 < counts[120]
     assert [total for total, _ in texts] == [20] * (sum(counts.values()) // 20)
-    assert texts[1][1].endswith("SSM), round 2, held-out accuracy 100%")
+    assert texts[1][1].endswith("SSM), round 2, source accuracy 100%")
     given = procure(X, names, method="paper", settings={**quick, "iterations": 50})
     assert given.card["procurement"]["training"]["iterations"] == 50
     assert given.card["procurement"]["training"]["accuracy"] == []

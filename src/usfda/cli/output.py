@@ -123,7 +123,7 @@ def describe_training(training: dict[str, Any]) -> str:
     """How long the vendor's networks learnt, and what each round of it gave."""
     text = "{iterations} iterations in batches of {batch}, learning rate {lr:g}".format(**training)
     rounds = ", ".join(f"{value:.1f}" for value in training["accuracy"])
-    return text + (f"; held-out accuracy after each round: {rounds} %" if rounds else "")
+    return text + (f"; source accuracy after each round, which tells when to stop: {rounds} %" if rounds else "")
 
 
 def describe_model(model: Any) -> Iterable[tuple[str, str]]:

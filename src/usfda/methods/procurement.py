@@ -237,7 +237,7 @@ def _train(
     done, size = 0, settings.iterations or settings.update_every
     while done == 0 or (settings.iterations == 0 and another_round(accuracy, done, most)):
         so_far = f", round {len(accuracy) + 1}" if settings.iterations == 0 else ""
-        so_far += f", held-out accuracy {accuracy[-1]:.0%}" if accuracy else ""
+        so_far += f", source accuracy {accuracy[-1]:.0%}" if accuracy else ""
         with config.progress(size, text + so_far, "iterations") as advance:
             for iteration in range(done, done + size):
                 step(iteration)
