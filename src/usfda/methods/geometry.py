@@ -24,14 +24,6 @@ MOST = 8192  # samples that the floor is measured with: enough for a quantile
 PIECE = 4096  # rows at a time: memory does not depend on their number
 
 
-def domain_mean(X: Matrix) -> np.ndarray:
-    """μ, the mean of x̃ over a domain."""
-    total = np.zeros(X.shape[1])
-    for i in range(0, len(X), PIECE):
-        total += signed_root(X[i : i + PIECE]).sum(0, dtype=np.float64)
-    return (total / len(X)).astype(np.float32)
-
-
 def fit_geometry(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
     """Fit to source vectors X with labels y in 0 … classes−1, a piece at a time."""
     return replace(_fit(X, y, classes), floor=_floor(X, y))

@@ -22,7 +22,8 @@ from ..errors import InputError
 FEWEST = 2  # images behind every mean that is saved, so that no model file holds the vector of a single one
 LEAST_DENSITY = 0.02  # below which a sample is as lonely as can be
 ITERATIONS = 100  # of EM, at most
-LONELIEST = 0.3  # the least of q, which would otherwise make a lonely sample like any class
+RAMP = 0.3  # how far beyond its threshold a test has its full weight
+LONELIEST = 0.3  # the least of q: divided by less, a sample far from all others would seem similar to any class
 
 
 @dataclass(frozen=True)
@@ -94,8 +95,8 @@ def fit_known_unknown(
     if typicality is None:
         typicality = correlation(best, density, w)
     evidence = float(weighted_quantile(best, w, 0.9)) / max(cohesion, 1e-6)
-    lean = settings.typical_lean * np.clip((typicality - settings.typical) / 0.3, 0, 1)
-    lean -= settings.distant_lean * np.clip((settings.distant - evidence) / 0.3, 0, 1)
+    lean = settings.typical_lean * np.clip((typicality - settings.typical) / RAMP, 0, 1)
+    lean -= settings.distant_lean * np.clip((settings.distant - evidence) / RAMP, 0, 1)
     return Groups(expit(llr + lean), typicality, evidence)
 
 

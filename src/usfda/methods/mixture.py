@@ -46,8 +46,10 @@ class Points:
     @classmethod
     def of_samples(cls, x: np.ndarray, total: float) -> Points:
         """Samples that stand for ``total`` ones. Of copies of an image one is taken: no mean may be all but theirs."""
-        rows = list({row.tobytes(): i for i, row in reversed(list(enumerate(x)))}.values())
-        kept = np.sort(np.asarray(rows, np.int64))
+        first: dict[bytes, int] = {}
+        for i, row in enumerate(x):
+            first.setdefault(row.tobytes(), i)
+        kept = np.asarray(list(first.values()))
         return cls(x[kept], np.full(len(kept), total / len(kept)), np.ones(len(kept)))
 
     @classmethod
@@ -141,9 +143,8 @@ def summarise(z: np.ndarray, points: Points, seed: int) -> tuple[np.ndarray, np.
     if members.max() >= SUMMARY:
         members = cluster(z, points, SUMMARY, seed, starts=1)
     counts = np.bincount(members, points.weight)
-    sums = np.zeros((len(counts), points.x.shape[1]))
-    np.add.at(sums, members, points.weight[:, None] * points.x)
-    return (sums / counts[:, None]).astype(np.float32), counts.astype(np.float32)
+    share = csr_matrix((points.weight, (members, np.arange(len(members)))))
+    return (share @ points.x / counts[:, None]).astype(np.float32), counts.astype(np.float32)
 
 
 def components(
@@ -183,17 +184,18 @@ def components(
 
 def typicality_of(geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings) -> float:
     """ρ of some samples, among themselves."""
-    v, graph = _settled(geometry, x, mean, settings)
+    _, v, graph = _settled(geometry, x, mean, settings)
     best = (v @ geometry.prototypes.T).max(1)
     return correlation(best, graph.density.clip(min=LEAST_DENSITY), np.full(len(x), 1 / len(x)))
 
 
 def _settled(
     geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings
-) -> tuple[np.ndarray, NeighbourGraph]:
+) -> tuple[np.ndarray, np.ndarray, NeighbourGraph]:
+    """z, v and the neighbours."""
     z = geometry.project(x, mean)
     graph = mutual_neighbours(z, len(geometry.prototypes), settings.neighbours)
-    return smooth_over_neighbours(z, graph, settings.rounds), graph
+    return z, smooth_over_neighbours(z, graph, settings.rounds), graph
 
 
 def fit_mixture(
@@ -208,12 +210,12 @@ def fit_mixture(
     ``typicality`` is that of the samples, where some of the points are groups of them.
     """
     prototypes, cohesion, mean = geometry.prototypes, float(geometry.cohesion), points.mean
-    v, graph = _settled(geometry, points.x, mean, settings)
+    z, v, graph = _settled(geometry, points.x, mean, settings)
     similarity = v @ prototypes.T
     groups = fit_known_unknown(similarity, graph.density, cohesion, settings, points.weight, typicality)
     centres, mass = components(v, similarity.argmax(1), groups.known >= 0.5, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale, typical = (np.asarray(value, np.float32) for value in (settings.scale, groups.typicality))
-    summary, counts = summarise(geometry.project(points.x, mean), points, seed)
+    summary, counts = summarise(z, points, seed)
     head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical)
     return head, groups, graph
