@@ -13,7 +13,7 @@ from usfda.data.reading import read
 from usfda.experiments.protocols import DATA_SETS, OFFICE31
 from usfda.methods.negatives import plan
 from usfda.methods.procurement import hold_out
-from usfda.stages import composite_features
+from usfda.stages.procure import composite_features
 
 ROOT = Path(os.environ.get("USFDA_OFFICE31", "office31-is-not-here"))
 pytestmark = pytest.mark.skipif(not (ROOT / "amazon").is_dir(), reason="USFDA_OFFICE31 is not set")

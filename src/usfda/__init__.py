@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from .methods.procurement import ProcurementSettings
     from .metrics import evaluate
     from .model import Model, Prediction, load
-    from .stages import adapt, procure
+    from .stages.adapt import adapt
+    from .stages.procure import procure
 
 __version__ = "0.2.0.dev0"
 _HOME = {
@@ -27,10 +28,10 @@ _HOME = {
     "ProcurementSettings": "methods.procurement",
     "Samples": "data.samples",
     "UsfdaSettings": "methods.groups",
-    "adapt": "stages",
+    "adapt": "stages.adapt",
     "evaluate": "metrics",
     "load": "model",
-    "procure": "stages",
+    "procure": "stages.procure",
 }
 __all__ = [
     "Config",

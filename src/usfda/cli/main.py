@@ -120,7 +120,7 @@ def procure(
     Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for usfda -o vendor.usfda`
     """
     from ..methods.procurement import ProcurementSettings
-    from ..stages import procure as run
+    from ..stages.procure import procure as run
 
     check_output(output)
     model = run(
@@ -187,7 +187,7 @@ def adapt(
     from ..methods.findings import describe
     from ..methods.groups import UsfdaSettings
     from ..methods.paper import PaperSettings
-    from ..stages import adapt as run
+    from ..stages.adapt import adapt as run
 
     check_output(output, json_file)
     adapted = run(

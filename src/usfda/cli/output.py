@@ -114,7 +114,7 @@ def write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
 
 def describe_parts(card: dict[str, Any]) -> list[str]:
     """The parts of a procurement: what each is for, and what it took."""
-    from ..stages import PURPOSES
+    from ..stages.procure import PURPOSES
 
     return [f"{part} (for {PURPOSES[part]}): {seconds:.1f} s" for part, seconds in card["seconds"].items()]
 

@@ -12,7 +12,8 @@ from ..config import Config
 from ..data.samples import Features, Samples
 from ..features.extract import Extractor
 from ..methods.networks import D, learnable, make_f, make_g
-from ..stages import adapt, procure
+from ..stages.adapt import adapt
+from ..stages.procure import procure
 from .figures import points
 from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner

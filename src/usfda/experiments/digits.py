@@ -23,7 +23,8 @@ from ..methods.findings import describe
 from ..methods.negatives import compose, plan
 from ..metrics import evaluate
 from ..model import Model
-from ..stages import adapt, procure
+from ..stages.adapt import adapt
+from ..stages.procure import procure
 from .page import Page
 
 try:

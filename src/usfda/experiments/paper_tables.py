@@ -18,7 +18,7 @@ from ..methods.heads import PaperHead
 from ..methods.paper import PaperSettings, train_target
 from ..metrics import score_decision
 from ..model import Model
-from ..stages import settings_from
+from ..stages.common import settings_from
 from .figures import Picture, points
 from .protocols import NAMES
 from .reproduce import DataFolder, PaperExperiment, Result

@@ -16,7 +16,7 @@ from ...backbones.backbone import Backbone
 from ...config import Config
 from ...data.samples import Features, Matrix
 from ...methods.decision import Decision
-from ...stages import settings_from
+from ...stages.common import settings_from
 
 __all__ = ["Decision", "Features", "Matrix", "NoSettings", "System"]
 

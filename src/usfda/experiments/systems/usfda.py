@@ -13,12 +13,13 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from filelock import FileLock
 
-from ... import stages
 from ...backbones.zoo import DEFAULT
 from ...errors import InputError
 from ...methods.procurement import Negatives, ProcurementSettings, TrainingSet, hold_out
 from ...model import Model, load, versions
-from ...stages import adapt, procure, settings_from, source_features, training_set
+from ...stages.adapt import adapt
+from ...stages.common import VERSION, settings_from
+from ...stages.procure import procure, source_features, training_set
 from ..tasks import fingerprint
 from .api import Decision, Features, Matrix, System
 
@@ -43,7 +44,7 @@ class UsfdaBSettings(StageSettings):
 class Usfda(System):
     """Method ``usfda``, the default of ``usfda adapt`` (docs/usfda.md)."""
 
-    version = stages.VERSION
+    version = VERSION
     source_free = True
     rejects = "more probably of an unknown cluster than of any class"
     Settings = StageSettings
@@ -84,7 +85,7 @@ class Usfda(System):
         depends_on = {
             "source": fingerprint(source), "backbone": self.backbone and self.backbone.key, "seed": self.seed,
             "negatives": settings.negatives, "for": settings.procured_for, "threads": self.config.threads,
-            "settings": dataclasses.asdict(self.procurement), "core": stages.VERSION, "versions": versions(),
+            "settings": dataclasses.asdict(self.procurement), "core": VERSION, "versions": versions(),
         }  # fmt: skip
         name = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:32]
         file = cache / "vendors" / f"{name}.usfda"

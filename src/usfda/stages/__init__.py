@@ -1,0 +1,1 @@
+"""The stages, at the vendor and at the client: only here do data, features and methods meet."""

@@ -1,0 +1,228 @@
+"""The client's stage: ``adapt``."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from ..config import Config
+from ..data.reading import read_target
+from ..data.samples import Features, Matrix
+from ..errors import InputError
+from ..methods.checks import CheckSettings, check
+from ..methods.decision import STRICTNESS, Decision, check_strictness
+from ..methods.groups import FEWEST, UsfdaSettings
+from ..methods.heads import UsfdaHead, starting_head
+from ..methods.mixture import Points, fit_mixture, typicality_of
+from ..methods.paper import FEW, PaperSettings, train_target
+from ..methods.vendor import signed_root, signed_square
+from ..model import Model, versions
+from .common import METHODS, Clock, Method, check_choice, rounded, settings_from
+
+log = logging.getLogger("usfda")
+
+EXAMPLES = 5  # names of a cluster's most typical samples
+CANDIDATES = 5000  # samples of a cluster that they are chosen from, at most
+
+
+def adapt(
+    model: Model,
+    target: Any,
+    *,
+    method: Method = "usfda",
+    classes: str | Sequence[str] | None = None,
+    strictness: float | None = None,
+    reject_at_most: float | None = None,
+    update: bool = False,
+    seed: int = 0,
+    settings: UsfdaSettings | PaperSettings | Mapping[str, Any] | None = None,
+    limits: CheckSettings | None = None,
+    config: Config | None = None,
+) -> Model:
+    """The client's stage: a model for the target's domain, from the vendor's model and unlabelled target samples.
+
+    The model that comes in is left as it is; one that was adapted before starts from the vendor's part again, unless
+    ``update`` is set.
+
+    Parameters
+    ----------
+    model : Model
+        The vendor's model.
+    target : path, sequence of paths, array, Samples or Features
+        A folder or a list of images, a ``.npz`` or an array of vectors. Labels that it may have are never looked at,
+        except by ``classes``.
+    method : {"usfda", "paper"}
+        ``usfda``: a mixture of known classes and unknown clusters. ``paper``: to the letter.
+    classes : str or sequence of str, optional
+        Only samples in folders of these names.
+    strictness : float
+        A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily). By default ½.
+    reject_at_most : float, optional
+        The share of the target, from 0 to 1, that may be called unknown: the strictness is lowered as far as it takes.
+    update : bool
+        Go on from a model that was adapted with method ``usfda``: what it keeps of its earlier targets, means of small
+        groups of their samples, counts as if those samples were there again. Strictness and bound remain what they
+        were, where none is given; other settings are those of this call.
+    seed : int
+        The same seed on the same machine gives the same model.
+    settings : UsfdaSettings, PaperSettings or dict, optional
+        Settings of the method that are not the default.
+    limits : CheckSettings, optional
+        From where on the result of method ``usfda`` looks better or worse than the source model.
+    config : Config, optional
+        How to run.
+
+    Examples
+    --------
+    >>> adapted = adapt(model, "new-photos/")            # doctest: +SKIP
+    >>> adapted = adapt(adapted, "newer-photos/", update=True)       # doctest: +SKIP
+    """
+    config = config or Config()
+    if not isinstance(model, Model):
+        raise InputError("adapt takes a model; read one from its file with usfda.load(FILE)")
+    check_choice("method", method, METHODS)
+    if reject_at_most is not None and not 0 <= reject_at_most <= 1:
+        raise InputError(f"reject_at_most is a share of the target, from 0 to 1, not {reject_at_most}")
+    earlier = _earlier(model, method) if update else None
+    was = model.card["deployment"] if update else {}
+    if reject_at_most is None and "reject_at_most" in was:
+        reject_at_most = was["reject_at_most"] / 100
+    elif strictness is None:
+        strictness = was.get("strictness")
+    strictness = check_strictness(STRICTNESS if strictness is None else strictness)
+    clock = Clock()
+    features = model.features(read_target(target, classes=classes), config=config, text="target features")
+    clock.lap("features")
+    before = was["samples"] + was.get("earlier_samples", 0) if update else 0
+    if len(features) + before < FEW:
+        log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)
+    card: dict[str, Any] = {"method": method, "strictness": strictness, "samples": len(features), "seed": seed}
+    if reject_at_most is not None:
+        card["reject_at_most"] = 100 * reject_at_most
+    if update:
+        card["earlier_samples"] = before
+    start = {**model.card, "deployment": card}
+    adapted = Model(model.classes_, model.vendor, starting_head(model.vendor), model.backbone, start)
+    if method == "paper":
+        card |= _adapt_paper(adapted, features.X, settings_from(PaperSettings, settings), seed, config)
+    else:
+        of_method = settings_from(UsfdaSettings, settings)
+        with threadpool_limits(config.threads):
+            card |= _adapt_usfda(adapted, features, earlier, of_method, limits or CheckSettings(), seed)
+    clock.lap("training")
+    _bound_rejections(adapted, features.X)
+    decided = adapted.decide(features.X)
+    card |= {"seconds": clock.seconds, "versions": versions()}
+    card["unknown_share"] = round(100 * float(np.mean(~decided.known)), 2)
+    if decided.ssm is not None:
+        histogram = np.histogram(decided.ssm, 20, (1, np.e))[0].tolist()
+        card["ssm"] = {"mean": float(decided.ssm.mean()), "histogram": histogram}
+    if decided.cluster is not None and "check" in card:
+        sizes = np.bincount(decided.cluster)
+        card["check"]["clusters"] = {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}
+    if isinstance(adapted.head, UsfdaHead):
+        _find_examples(adapted, adapted.head, features, decided)
+    return adapted
+
+
+def _missing(model: Model, method: str) -> InputError:
+    made = model.card["procurement"].get("method", "another method")
+    return InputError(
+        f"the model was procured for method {made} alone and cannot be adapted with method {method}; "
+        f"procure it again with --for all, or adapt it with --method {made}"
+    )
+
+
+def _adapt_paper(model: Model, X: Matrix, settings: PaperSettings, seed: int, config: Config) -> dict[str, Any]:
+    """Give the model its head; the card's part."""
+    if model.vendor.networks is None:
+        raise _missing(model, "paper")
+    model.head, history = train_target(model.vendor.networks, X, settings, seed, config)
+    parameters = sum(t.size for name, t in model.head.tensors().items() if name.endswith(("weight", "bias")))
+    return {
+        "settings": dataclasses.asdict(settings),
+        "learnable_parameters": parameters,
+        "steps": len(history["L_d1"]),
+        "history": rounded(history),
+    }
+
+
+def _earlier(model: Model, method: Method) -> UsfdaHead:
+    """The head that an update goes on from."""
+    if method == "usfda" and isinstance(model.head, UsfdaHead):
+        return model.head
+    raise InputError(
+        "only method usfda can update, and only a model that it has adapted before; adapt it without --update first"
+    )
+
+
+def _bound_rejections(model: Model, X: Matrix) -> None:
+    """Lower the strictness so far that no more of the target is called unknown than was asked for."""
+    card = model.card["deployment"]
+    if (most := card.get("reject_at_most")) is not None:
+        scores = np.sort(model.decide(X).score)
+        allowed = int(most / 100 * len(scores) + 1e-9)
+        if allowed < len(scores):
+            # Between two scores, since a score is rounded in another way when a sample is decided alone.
+            highest, lowest = float(scores[allowed - 1]) if allowed else 0.0, float(scores[allowed])
+            between = (highest + lowest) / 2 if highest < lowest else lowest * (1 - 1e-4)
+            card["strictness"] = min(model.strictness, between)
+
+
+def _adapt_usfda(
+    model: Model,
+    features: Features,
+    earlier: UsfdaHead | None,
+    settings: UsfdaSettings,
+    limits: CheckSettings,
+    seed: int,
+) -> dict[str, Any]:
+    """Give the model its head, unless it looks worse than the source model's decision; the card's part."""
+    geometry, X = model.vendor.geometry, features.X
+    if geometry is None:
+        raise _missing(model, "usfda")
+    card: dict[str, Any] = {"settings": dataclasses.asdict(settings)}
+    some = np.arange(len(X))
+    if len(X) > settings.most:
+        some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
+    points, typicality = Points.of_samples(signed_root(X[some]), len(X)), None
+    if len(points.x) < FEWEST:
+        said = "one target sample says nothing about its domain"
+        log.warning("%s: the %s decision is kept", said, "source model's" if earlier is None else "earlier")
+        if earlier is not None:
+            model.head = earlier
+        return card | {"learnable_parameters": 0}
+    if earlier is not None:
+        new = points
+        points = new.with_more(Points.of_summary(earlier))
+        now = typicality_of(geometry, new.x, points.mean, settings)
+        share = new.weight.sum() / points.weight.sum()
+        typicality = float(share * now + (1 - share) * earlier.typicality)
+    head, groups, graph = fit_mixture(geometry, points, settings, seed, typicality)
+    V = signed_square(points.x)
+    before = model.labels_of(model.decide(V))
+    start, model.head = model.head, head
+    decided = model.decide(V)
+    assert decided.probability is not None
+    found = check(
+        graph, before, model.labels_of(decided), decided.probability, model.classes_, groups.evidence, limits,
+        points.weight,
+    )  # fmt: skip
+    if found["verdict"] == "worse":
+        model.head = earlier or start
+    return card | {"learnable_parameters": head.centres.size + head.bias.size, "check": found}
+
+
+def _find_examples(model: Model, head: UsfdaHead, features: Features, decided: Decision) -> None:
+    """The most typical samples of each cluster, by name."""
+    assert decided.cluster is not None
+    for c in np.unique(decided.cluster[decided.cluster > 0]).tolist():
+        members = np.flatnonzero(decided.cluster == c)[:CANDIDATES]
+        p = head.components(features.X[members])[:, len(model.classes_) + c - 1]
+        typical = members[np.argsort(-p)[:EXAMPLES]].tolist()
+        model.examples[c] = [str(i if features.paths is None else features.paths[i]) for i in typical]

@@ -1,0 +1,53 @@
+"""What the stages share: their version, their settings, their clock."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, TypeVar, get_args
+
+from ..errors import InputError
+
+Method = Literal["usfda", "paper"]
+METHODS: tuple[str, ...] = get_args(Method)
+Settings = TypeVar("Settings")
+
+VERSION = 4  # of what the stages compute: raise it whenever the same data, settings and seed would give another model
+
+
+def settings_from(kind: type[Settings], given: object) -> Settings:
+    """A settings object: the one that is given, one with the given values, or the defaults."""
+    if isinstance(given, kind):
+        return given
+    if given is not None and not isinstance(given, Mapping):
+        raise InputError(f"settings must be a {kind.__name__} or a dict of its fields, not {type(given).__name__}")
+    names = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    values: dict[str, Any] = dict(given or {})
+    if wrong := sorted(set(values) - set(names)):
+        raise InputError(f"no setting {wrong[0]!r}; choose from {', '.join(names)}")
+    return kind(**values)
+
+
+def check_choice(what: str, given: str, choices: Sequence[str]) -> None:
+    """Raise an error unless what is given is one of the choices."""
+    if given not in choices:
+        raise InputError(f"no {what} {given!r}; choose from {', '.join(choices)}")
+
+
+class Clock:
+    """Seconds of the parts of a stage."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {}
+        self._started = time.perf_counter()
+
+    def lap(self, part: str) -> None:
+        """The part that ends now took all the time since the one before."""
+        now = time.perf_counter()
+        self.seconds[part], self._started = now - self._started, now
+
+
+def rounded(history: Mapping[str, Sequence[float]]) -> dict[str, list[float]]:
+    """Losses as the card keeps them: five digits say enough."""
+    return {name: [float(f"{value:.5g}") for value in values] for name, values in history.items()}
