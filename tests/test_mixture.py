@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from usfda import InputError, Model, UsfdaSettings, adapt, load, procure
 from usfda.methods.checks import CheckSettings, check, label_consistency
-from usfda.methods.findings import describe
+from usfda.methods.findings import Findings
 from usfda.methods.geometry import fit_geometry
 from usfda.methods.groups import Groups, fit_known_unknown
 from usfda.methods.mixture import (
@@ -343,7 +343,8 @@ def test_the_check_tells_better_from_worse(ring: NeighbourGraph) -> None:
         assert found["verdict"] == verdict
         assert found["unknown_estimate"] == pytest.approx(20)
         assert found["changed"] == 50
-        assert any(verdict in line for line in describe({"check": found}))
+        card = {"method": "usfda", "samples": 40, "strictness": 0.5, "unknown_share": 20.0, "check": found}
+        assert any(verdict in line for line in Findings.of(card).sentences())
     assert check(ring, halves, np.repeat("unknown", 40), p, ["a", "b"], 0.2, limits, ONES)["verdict"] == "unclear"
     weak, strong = (check(ring, mixed, halves, p, ["a", "b"], e, limits, ONES) for e in (0.2, 1.1))
     assert weak["weak"]
@@ -373,7 +374,7 @@ def test_a_harmful_adaptation_is_not_kept(vector_model: Model, tmp_path: Path) -
     assert adapted.head.name == "source"
     assert adapted.examples == {}
     assert (adapted.predict(X) == vector_model.predict(X)).all()
-    assert "source model's decision was kept" in " ".join(describe(adapted.card["deployment"]))
+    assert "source model's decision was kept" in " ".join(Findings.of(adapted.card["deployment"]).sentences())
     adapted.save(tmp_path / "m.usfda")
     assert load(tmp_path / "m.usfda").adapted
 
@@ -551,7 +552,8 @@ def test_every_group_of_the_summary_has_two_images_behind_it(singles: int, group
     n = singles + groups
     z = unit(rng.normal(size=(n, 5)))
     behind = np.concatenate([np.ones(singles), rng.integers(2, 9, groups)])
-    means, counts = summarise(z, Points(z, behind, behind), 0)
+    component = rng.integers(0, 6, n)
+    means, counts = summarise(z, Points(z, behind, behind), component, 0)
     assert counts.min() >= 2
     assert counts.sum() == pytest.approx(behind.sum())
     assert means.T @ counts == pytest.approx(z.T @ behind, abs=1e-3)
@@ -609,7 +611,7 @@ def test_an_update_that_looks_worse_keeps_what_was_there(vector_model: Model) ->
     adapted = adapt(vector_model, X[::2])
     later = adapt(adapted, X[1::2], update=True, limits=CheckSettings(better=2.0, worse=-2.0))
     assert later.head is adapted.head
-    assert "the earlier decision was kept" in " ".join(describe(later.card["deployment"]))
+    assert "the earlier decision was kept" in " ".join(Findings.of(later.card["deployment"]).sentences())
     assert adapt(later, X[1::2], update=True).head.name == "usfda"
 
 

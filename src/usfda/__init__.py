@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .data.samples import Features, Samples
     from .errors import InputError
     from .methods.decision import Decision
+    from .methods.findings import Findings
     from .methods.groups import UsfdaSettings
     from .methods.paper import PaperSettings
     from .methods.procurement import ProcurementSettings
@@ -15,12 +16,14 @@ if TYPE_CHECKING:
     from .model import Model, Prediction, load
     from .stages.adapt import adapt
     from .stages.procure import procure
+    from .stages.teach import teach
 
 __version__ = "0.2.0.dev0"
 _HOME = {
     "Config": "config",
     "Decision": "methods.decision",
     "Features": "data.samples",
+    "Findings": "methods.findings",
     "InputError": "errors",
     "Model": "model",
     "PaperSettings": "methods.paper",
@@ -32,11 +35,13 @@ _HOME = {
     "evaluate": "metrics",
     "load": "model",
     "procure": "stages.procure",
+    "teach": "stages.teach",
 }
 __all__ = [
     "Config",
     "Decision",
     "Features",
+    "Findings",
     "InputError",
     "Model",
     "PaperSettings",
@@ -48,6 +53,7 @@ __all__ = [
     "evaluate",
     "load",
     "procure",
+    "teach",
 ]
 
 

@@ -18,6 +18,7 @@ from .data.samples import Features, Matrix, Samples
 from .errors import InputError
 from .features.extract import Extractor
 from .methods.decision import STRICTNESS, Decision, check_strictness, known_score
+from .methods.findings import Findings
 from .methods.heads import HEADS, Head
 from .methods.vendor import Vendor, own_part
 from .modelfile import MESSAGE, ModelFile, read_model_file, write_model_file
@@ -35,13 +36,13 @@ class Prediction:
     path : str
         The image's path, or the row of a vector.
     label : str
-        A source class, or ``unknown``.
+        A class, or ``unknown``.
     score : float
         From 0 (unknown) to 1 (known); at least the strictness where the sample is labelled.
     ssm : float or None
         The paper's source similarity metric, from 1 (no source class) to e; None where the file has no networks.
     top : list of (str, float)
-        The three best source classes and their shares among the source classes.
+        The three best classes and their shares among the classes.
     cluster : int or None
         Which of the groups of unknown samples, where the method finds any.
     """
@@ -60,7 +61,10 @@ class Model:
     Attributes
     ----------
     classes_ : list of str
-        The source classes, in the order of the columns of ``predict_proba``, which has one more: unknown.
+        The source classes and those that it was taught, in the order of the columns of ``predict_proba``, which has
+        one more: unknown.
+    source_classes : list of str
+        Those of the vendor alone.
     vendor : Vendor
         The part that a method of deployment starts from.
     head : Head
@@ -72,11 +76,23 @@ class Model:
     """
 
     def __init__(self, classes: list[str], vendor: Vendor, head: Head, backbone: Backbone | None, card: dict[str, Any]):
-        self.classes_ = list(classes)
+        self.source_classes = list(classes)
         self.vendor, self.head, self.backbone, self.card = vendor, head, backbone, card
         self.examples: dict[int, list[str]] = {}  # of the clusters, by name; for the client's eyes, never saved
         if backbone is not None:
             card["backbone"] = {"name": backbone.name, "sha256": backbone.sha256, "record": backbone.record}
+
+    @property
+    def classes_(self) -> list[str]:
+        """The names of the classes: those of the source, then those that were taught."""
+        taught = (self.card.get("deployment") or {}).get("taught", {})
+        return [*self.source_classes, *list(taught)[: self.head.taught]]
+
+    @property
+    def findings(self) -> Findings | None:
+        """What the adaptation found; None for a model that was not adapted."""
+        deployed = self.card.get("deployment")
+        return None if deployed is None else Findings.of(deployed, self.examples)
 
     @property
     def adapted(self) -> bool:
@@ -135,7 +151,7 @@ class Model:
         return self.labels_of(self.decide(self._all(source, config), strictness))
 
     def predict_proba(self, source: Any, *, config: Config | None = None) -> np.ndarray:
-        """(n, classes + 1): the source classes in the order of ``classes_``, then unknown; rows sum to 1.
+        """(n, classes + 1): the classes in the order of ``classes_``, then unknown; rows sum to 1.
 
         With strictness s, ``predict`` labels a sample unknown where (1 − s)·p_best < s·p_unknown; with the default ½,
         where unknown is the most probable column.
@@ -245,7 +261,7 @@ class Model:
         """Write the file, whole or not at all; ``backbone=False`` leaves the ONNX file out and keeps its sha256."""
         tensors = self.vendor.tensors()
         tensors |= {f"{self.head.part}.{name}": t for name, t in self.head.tensors().items()}
-        card = {"classes": self.classes_, "head": self.head.name, **self.card}
+        card = {"classes": self.source_classes, "head": self.head.name, **self.card}
         graph = self.backbone.onnx if backbone and self.backbone is not None else None
         write_model_file(Path(path), ModelFile(card, tensors, graph))
 

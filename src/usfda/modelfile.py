@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 import struct
 import zlib
 from collections.abc import Mapping
@@ -27,10 +28,10 @@ import safetensors.numpy
 from .data.reading import check_class_names
 from .errors import InputError
 from .files import atomic_write
-from .methods.heads import HEADS
+from .methods.heads import HEADS, UsfdaHead
 from .methods.vendor import Shape, Tensors, Vendor, own_part
 
-FORMAT = 4
+FORMAT = 5
 LIMITS = {  # the members in their order, and how many bytes each may have
     "card.json": 2**23,
     "tensors.safetensors": 2**30,
@@ -69,6 +70,7 @@ DEPLOYMENT = {
     "unknown_share": NUMBER,
     "earlier_samples?": int,
     "reject_at_most?": NUMBER,
+    "taught?": {"*": {"images": int, "examples": int, "clusters": int}},
     "seconds": {"*": NUMBER},
     "versions": dict,
     "check?": {
@@ -269,7 +271,19 @@ def _read_card(content: bytes) -> dict[str, Any]:
         _check_kind(card["deployment"], DEPLOYMENT, "deployment")
         if not 0 <= card["deployment"]["strictness"] <= 1:
             raise InputError("its strictness is not from 0 to 1")
+        clusters = card["deployment"].get("check", {}).get("clusters", {})
+        if not all(re.fullmatch(r"[1-9][0-9]{0,5}", number) for number in clusters):
+            raise InputError("its card has a cluster that has no number")
+    taught = _taught(card)
+    check_class_names(taught)
+    if set(taught) & set(classes) or len(classes) + len(taught) > MAX_CLASSES:
+        raise InputError(f"its card must name 2 to {MAX_CLASSES:,} different classes")
     return card
+
+
+def _taught(card: dict[str, Any]) -> list[str]:
+    """The names of the classes that the client taught."""
+    return list((card["deployment"] or {}).get("taught", {}))
 
 
 def _check_kind(value: Any, kind: Any, where: str) -> None:
@@ -309,6 +323,9 @@ def _check_tensors(file: IO[bytes], member: Member, card: dict[str, Any]) -> dic
     file.seek(member.place)
     header = _tensor_header(file.read(min(member.size, 8 + MAX_HEADER)), member.size)
     wanted = _tensor_layout({name: place.shape for name, place in header.items()}, len(card["classes"]), card["head"])
+    prototypes = f"{UsfdaHead.part}.prototypes"
+    if len(_taught(card)) != wanted.get(prototypes, (0,))[0]:
+        raise InputError("its card names other taught classes than its tensors have")
     if wrong := sorted(set(wanted) ^ set(header)):
         state = "one too many" if wrong[0] in header else "missing"
         raise InputError(f"its tensors are not those of the card: {wrong[0]} is {state}")

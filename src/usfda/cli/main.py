@@ -40,6 +40,7 @@ from .output import (
     Messages,
     check_output,
     console,
+    describe_adaptation,
     describe_model,
     describe_parts,
     describe_training,
@@ -184,7 +185,6 @@ def adapt(
 
     More images, later: `usfda adapt client.usfda newer-photos/ --update -o client.usfda`
     """
-    from ..methods.findings import describe
     from ..methods.groups import UsfdaSettings
     from ..methods.paper import PaperSettings
     from ..stages.adapt import adapt as run
@@ -203,15 +203,11 @@ def adapt(
         config=ctx.obj,
     )
     adapted.save(output, backbone=not without_backbone)
+    findings = adapted.findings
+    assert findings is not None
+    for line in describe_adaptation(findings, str(output), target):
+        log.info("%s", line)
     card = adapted.card["deployment"]
-    earlier = f" and {card['earlier_samples']} earlier ones" if "earlier_samples" in card else ""
-    called = card["unknown_share"]
-    log.info("%s: adapted to %d samples%s, %.1f %% of them called unknown", output, card["samples"], earlier, called)
-    for line in describe(card):
-        log.info("  %s", line)
-    for cluster, names in adapted.examples.items():
-        shown = ", ".join(str(Path(*Path(name).parts[-2:])) for name in names)
-        log.info("  cluster %d, for example: %s", cluster, shown)
     write_json(json_file, card | {"examples": adapted.examples})
 
 

@@ -19,9 +19,12 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import InputError
 from ..files import atomic_write
+from ..methods.findings import Findings, count
 
 out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
 console = Console(stderr=True, emoji=False)  # all else
+CLUSTERS = 3  # of the unknown, whose examples are listed; the report shows them all
+EXAMPLES = 3  # of each
 
 
 @contextmanager
@@ -126,10 +129,27 @@ def describe_training(training: dict[str, Any]) -> str:
     return text + (f"; source accuracy after each round, which tells when to stop: {rounds} %" if rounds else "")
 
 
+def describe_adaptation(findings: Findings, file: str, target: str) -> Iterator[str]:
+    """What was found, what to look at, and the next commands."""
+    earlier = f" and {findings.earlier_samples} earlier ones" if findings.earlier_samples else ""
+    samples = count(findings.samples, "sample")
+    yield f"{file}: adapted to {samples}{earlier}, {findings.unknown_share:.1f} % called unknown"
+    for line in findings.sentences():
+        yield f"  {line}"
+    for cluster in findings.clusters[:CLUSTERS]:
+        if cluster.examples:
+            yield f"  cluster {cluster.number}, for example:"
+            for name in cluster.examples[:EXAMPLES]:
+                yield f"    {name}"
+    yield f"look:    usfda report {file} {target} -o report.html"
+    if findings.clusters:
+        number = findings.clusters[0].number
+        yield f"teach:   usfda teach {file} --name {number}=NAME -o {file}"
+    yield f"use it:  usfda predict {file} PATH..."
+
+
 def describe_model(model: Any) -> Iterable[tuple[str, str]]:
     """The card of a model as pairs of a name and a text."""
-    from ..methods.findings import describe
-
     card, deployed = model.card["procurement"], model.card["deployment"]
     known = model.card.get("backbone")
     names = ", ".join(f"{name} ({n})" for name, n in card["classes"].items())
@@ -156,7 +176,7 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
         yield "adapted on", f"{deployed['samples']} samples, {deployed['unknown_share']} % of them called unknown"
         with_what = {"method": deployed["method"], "strictness": deployed["strictness"], "seed": deployed["seed"]}
         yield "adapted with", _pairs(with_what | deployed["settings"])
-        for line in describe(deployed):
+        for line in model.findings.sentences():
             yield "", line
 
 

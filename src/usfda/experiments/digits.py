@@ -19,7 +19,6 @@ from ..config import Config
 from ..data.reading import UNKNOWN, read
 from ..data.samples import Samples
 from ..errors import InputError
-from ..methods.findings import describe
 from ..methods.negatives import compose, plan
 from ..metrics import evaluate
 from ..model import Model
@@ -115,7 +114,9 @@ def run(folder: Path, out: Console, config: Config) -> dict[str, dict[str, Any]]
     out.print(f"$ usfda adapt {vendor} {uci} --classes {target} -o {client}", style="dim")
     adapted = adapt(procured, uci, classes=TARGET, config=config)
     adapted.save(client)
-    for line in [f"{adapted.card['deployment']['samples']} unlabelled images", *describe(adapted.card["deployment"])]:
+    findings = adapted.findings
+    assert findings is not None
+    for line in [f"{findings.samples} unlabelled images", *findings.sentences()]:
         out.print(f"  {line}")
     out.print(f"$ usfda evaluate {client} {uci} --classes {target}", style="dim")
     results = {
@@ -141,7 +142,7 @@ def _report(file: Path, adapted: Model, mnist: Path, uci: Path, results: dict[st
     rows = [[name, *(f"{result[key]:.1f}" for key in METRICS)] for name, result in results.items()]
     page.table(["", *METRICS.values()], rows, "In percent. Labels serve to score and to caption, never to adapt.")
 
-    page.list("What the client was told, without a label", describe(adapted.card["deployment"]))
+    page.list("What the client was told, without a label", adapted.findings.sentences() if adapted.findings else [])
 
     source = read(mnist, classes=SOURCE, labelled=True)
     backbone = adapted.backbone

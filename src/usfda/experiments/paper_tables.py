@@ -157,7 +157,9 @@ def _along(system: Paper, source: Features, target: Features) -> list[dict[str, 
 
     def decide(step: int, head: PaperHead) -> None:
         if step % LOOK == 0:
-            decisions[step] = Model(model.classes_, model.vendor, head, model.backbone, model.card).decide(target.X)
+            decisions[step] = Model(model.source_classes, model.vendor, head, model.backbone, model.card).decide(
+                target.X
+            )
 
     settings = settings_from(PaperSettings, system.settings.deployment)
     train_target(networks, target.X, settings, system.seed, system.config, decide)

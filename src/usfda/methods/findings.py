@@ -1,33 +1,169 @@
-"""What an adaptation found, in sentences."""
+"""What an adaptation found: a value for those who show it, the screen, the report, the service; and its sentences."""
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
 
 
-def describe(card: dict[str, Any]) -> list[str]:
-    """The findings of a deployment's card in sentences, the most important first."""
-    found = card.get("check")
-    if found is None:
-        return []
-    low, high = found["unknown_interval"]
-    both = found["consistency"]
-    share = f"{found['unknown_estimate']:.0f} % unknown, likely between {low:.0f} and {high:.0f} %"
-    share += " (of all so far)" if "earlier_samples" in card else ""
-    lines = [f"about {share}" if not found["weak"] else f"perhaps {share}: the evidence is weak"]
-    figures = {name: "one label for all" if k is None else f"{k:.2f}" for name, k in both.items()}
-    why = f"agreement of neighbours on their label: {figures['adapted']}, source model {figures['source']}"
-    kept = "earlier" if "earlier_samples" in card else "source model's"
-    lines.append(
-        {
+@dataclass(frozen=True)
+class Cluster:
+    """A group of unknown samples that look alike.
+
+    Parameters
+    ----------
+    number : int
+        By which predictions and ``teach`` call it, from 1.
+    samples : int
+        How many of the target's samples are in it.
+    examples : tuple of str
+        The most typical of them, by name, while the model that was just adapted is in memory: a file has no names.
+    """
+
+    number: int
+    samples: int
+    examples: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Taught:
+    """A class that the client taught.
+
+    Parameters
+    ----------
+    name : str
+        As it was named.
+    images : int
+        About so many images of the target it stands for.
+    examples : int
+        Labelled images that were given for it.
+    clusters : int
+        Clusters of the unknown that were given its name.
+    """
+
+    name: str
+    images: int
+    examples: int
+    clusters: int
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What an adaptation found.
+
+    Parameters
+    ----------
+    method : str
+        ``usfda`` or ``paper``.
+    samples : int
+        Samples of the target, those of earlier pieces not among them.
+    earlier_samples : int
+        Samples of earlier pieces, for a model that was updated.
+    strictness : float
+        The score below which a sample is unknown.
+    unknown_share : float
+        Percent of the samples that are called unknown.
+    unknown_estimate : float or None
+        Percent that are unknown, as estimated over all pieces; None where the method does not tell, as for all below.
+    unknown_interval : (float, float) or None
+        Where the true percentage likely lies.
+    weak : bool
+        Whether the evidence for that is weak.
+    verdict : {"better", "unclear", "worse"} or None
+        Against the source model. After "worse", the source model's decision was kept.
+    consistency : dict
+        Agreement of neighbours on their label, of the source model and of the adapted one: from 0 (chance) to 1.
+    absent : tuple of str
+        Source classes that seem to be absent.
+    clusters : tuple of Cluster
+        Of the unknown, the largest first.
+    taught : tuple of Taught
+        Classes that the client taught.
+    """
+
+    method: str
+    samples: int
+    earlier_samples: int
+    strictness: float
+    unknown_share: float
+    unknown_estimate: float | None
+    unknown_interval: tuple[float, float] | None
+    weak: bool
+    verdict: Literal["better", "unclear", "worse"] | None
+    consistency: Mapping[str, float | None]
+    absent: tuple[str, ...]
+    clusters: tuple[Cluster, ...]
+    taught: tuple[Taught, ...]
+
+    @classmethod
+    def of(cls, card: Mapping[str, Any], examples: Mapping[int, Sequence[str]] | None = None) -> Findings:
+        """From the deployment's part of a card."""
+        found, examples = card.get("check") or {}, examples or {}
+        clusters = [Cluster(int(c), n, tuple(examples.get(int(c), ()))) for c, n in found.get("clusters", {}).items()]
+        interval = found.get("unknown_interval")
+        return cls(
+            card["method"],
+            card["samples"],
+            card.get("earlier_samples", 0),
+            card["strictness"],
+            card["unknown_share"],
+            found.get("unknown_estimate"),
+            None if interval is None else (interval[0], interval[1]),
+            found.get("weak", False),
+            found.get("verdict"),
+            found.get("consistency", {}),
+            tuple(found.get("absent", ())),
+            tuple(sorted(clusters, key=lambda c: (-c.samples, c.number))),
+            tuple(
+                Taught(name, of["images"], of["examples"], of["clusters"])
+                for name, of in card.get("taught", {}).items()
+            ),
+        )
+
+    def sentences(self) -> list[str]:
+        """In plain words, the most important first."""
+        lines = []
+        if self.unknown_estimate is not None and self.unknown_interval is not None:
+            low, high = self.unknown_interval
+            share = f"{self.unknown_estimate:.0f} % unknown, likely between {low:.0f} and {high:.0f} %"
+            share += " (of all so far)" if self.earlier_samples else ""
+            lines.append(f"perhaps {share}: the evidence is weak" if self.weak else f"about {share}")
+        if self.verdict is not None:
+            lines.append(self._verdict(self.verdict))
+        if self.absent:
+            lines.append(f"source classes that seem absent: {', '.join(self.absent)}")
+        for taught in self.taught:
+            lines.append(f"taught class {taught.name}: {_origin(taught)}, about {count(taught.images, 'image')}")
+        if self.clusters:
+            sizes = ", ".join(f"{c.number} ({c.samples})" for c in self.clusters[:SHOWN])
+            more = f" and {len(self.clusters) - SHOWN} smaller ones" if len(self.clusters) > SHOWN else ""
+            form = "forms" if len(self.clusters) == 1 else "form"
+            lines.append(
+                f"the unknown {form} {count(len(self.clusters), 'cluster')}, with samples in brackets: {sizes}{more}"
+            )
+        return lines
+
+    def _verdict(self, verdict: str) -> str:
+        figures = {name: "one label for all" if k is None else f"{k:.2f}" for name, k in self.consistency.items()}
+        why = f"agreement of neighbours on their label: {figures['adapted']}, source model {figures['source']}"
+        kept = "earlier" if self.earlier_samples else "source model's"
+        return {
             "better": f"looks better than the source model ({why})",
             "unclear": f"better or worse than the source model cannot be told ({why})",
             "worse": f"looks worse than the source model, so the {kept} decision was kept ({why})",
-        }[found["verdict"]]
-    )
-    if found["absent"]:
-        lines.append(f"source classes that seem absent: {', '.join(found['absent'])}")
-    if found.get("clusters"):
-        sizes = ", ".join(f"{name} ({n})" for name, n in found["clusters"].items())
-        lines.append(f"the unknown form {len(found['clusters'])} clusters, with samples: {sizes}")
-    return lines
+        }[verdict]
+
+
+SHOWN = 8  # clusters that are listed in a sentence
+
+
+def count(n: int, word: str) -> str:
+    """``1 image``, ``2 images``."""
+    plural = f"{word[:-1]}ies" if word.endswith("y") else f"{word}{'es' if word.endswith('s') else 's'}"
+    return f"{n} {word if n == 1 else plural}"
+
+
+def _origin(taught: Taught) -> str:
+    parts = [count(n, word) for n, word in ((taught.clusters, "named cluster"), (taught.examples, "example")) if n]
+    return "from " + " and ".join(parts)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -28,11 +29,16 @@ class Head(ABC):
 
     @abstractmethod
     def probability(self, v: np.ndarray) -> np.ndarray:
-        """(n, classes + 1): the source classes and, last, unknown; rows sum to 1."""
+        """(n, classes + 1): the source classes, those that it was taught, and, last, unknown; rows sum to 1."""
 
     @abstractmethod
     def latent(self, v: np.ndarray) -> np.ndarray:
         """The vectors by which samples are compared."""
+
+    @property
+    def taught(self) -> int:
+        """How many classes it knows beyond those of the source; they follow them."""
+        return 0
 
     def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The probabilities, and the cluster, from 1, that each sample is of if it is unknown.
@@ -153,43 +159,55 @@ class PaperHead(Head):
         return cls(vendor.networks, tensors)
 
 
+@dataclass(frozen=True, eq=False)
 class UsfdaHead(Head):
-    """Method ``usfda``: a mixture of the source classes and of clusters of unknown samples.
+    """Method ``usfda``: a mixture of the source classes, of taught classes, and of clusters of unknown samples.
 
     p(j|z) = softmax_j(τ·z·C_j + log m_j) with centres C_j and masses m_j, z centred on the target's mean. The
     probability of unknown is the sum over the clusters. It decides by these alone. The summary of the target, means of
-    x̃ over small groups of neighbouring samples and how many samples each stands for, is kept for later updates.
+    x̃ over small groups of neighbouring samples and how many samples each stands for, is kept for what comes later:
+    updates, which find taught classes by their prototypes, and teaching.
     """
 
     name = "usfda"
     needs = "geometry"
     part = "mixture"
 
-    def __init__(
-        self,
-        geometry: Geometry,
-        mean: np.ndarray,
-        centres: np.ndarray,
-        bias: np.ndarray,
-        scale: np.ndarray,
-        summary: np.ndarray,
-        counts: np.ndarray,
-        typicality: np.ndarray,
-    ):
-        self.geometry, self.mean, self.centres, self.bias, self.scale = geometry, mean, centres, bias, scale
-        self.summary, self.counts, self.typicality = summary, counts, typicality
+    geometry: Geometry
+    mean: np.ndarray  # of the target
+    centres: np.ndarray  # C, of the classes and then of the clusters
+    bias: np.ndarray  # log m
+    scale: np.ndarray  # τ
+    summary: np.ndarray
+    counts: np.ndarray
+    typicality: np.ndarray
+    prototypes: np.ndarray  # of the taught classes
+
+    @property
+    def taught(self) -> int:
+        """One for each prototype that is not the vendor's."""
+        return len(self.prototypes)
+
+    @property
+    def classes(self) -> int:
+        """Of the source and taught: so many components come before those of the clusters."""
+        return len(self.geometry.prototypes) + self.taught
+
+    def of_points(self, z: np.ndarray) -> np.ndarray:
+        """p(j|z) for z."""
+        return softmax(self.scale * z @ self.centres.T + self.bias)
 
     def components(self, v: np.ndarray) -> np.ndarray:
-        """p(j|z) over the source classes and the clusters."""
-        return softmax(self.scale * self.geometry.whiten(v, self.mean) @ self.centres.T + self.bias)
+        """p(j|z) over the classes and the clusters."""
+        return self.of_points(self.geometry.whiten(v, self.mean))
 
     def probability(self, v: np.ndarray) -> np.ndarray:
-        """The source classes, and the sum over the clusters."""
+        """The classes, and the sum over the clusters."""
         return self.answer(v)[0]
 
     def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The probabilities and the most probable cluster, of one look at the components."""
-        p, classes = self.components(v), len(self.geometry.prototypes)
+        p, classes = self.components(v), self.classes
         unknown = p[:, classes:]
         cluster = 1 + unknown.argmax(1) if unknown.shape[1] else np.zeros(len(v), np.int64)
         return np.column_stack([p[:, :classes], unknown.sum(1)]), cluster
@@ -204,18 +222,20 @@ class UsfdaHead(Head):
         return {
             "mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale,
             "summary": self.summary, "counts": self.counts, "typicality": self.typicality,
+            "prototypes": self.prototypes,
         }  # fmt: skip
 
     @classmethod
     def layout(cls, shapes: Mapping[str, Shape], classes: int, d: int) -> dict[str, Shape]:
-        """One centre for each class and cluster, one mean for each group of the summary."""
+        """One centre for each class and cluster, one mean for each group of the summary, one for each taught class."""
         k, groups = size_in(shapes, "bias", 0), size_in(shapes, "counts", 0)
+        taught = next(iter(shapes.get("prototypes", ())), 0)  # there may be none
         if groups > MAX_CLUSTERS:
             raise InputError(f"its mixture has a summary of {groups} groups")
-        if not classes <= k <= classes + MAX_CLUSTERS:
-            raise InputError(f"its mixture has {k} components for {classes} classes")
+        if not classes + taught <= k <= classes + taught + MAX_CLUSTERS:
+            raise InputError(f"its mixture has {k} components for {classes} classes and {taught} taught ones")
         fitted: dict[str, Shape] = {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": ()}
-        return fitted | {"summary": (groups, d), "counts": (groups,), "typicality": ()}
+        return fitted | {"summary": (groups, d), "counts": (groups,), "typicality": (), "prototypes": (taught, d)}
 
     @classmethod
     def build(cls, vendor: Vendor, tensors: Tensors) -> UsfdaHead:

@@ -124,22 +124,33 @@ def cluster(v: np.ndarray, points: Points, count: int, seed: int, starts: int = 
         centres = centres[(behind >= FEWEST) | (np.arange(len(centres)) == behind.argmax())]
 
 
-def summarise(z: np.ndarray, points: Points, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def summarise(z: np.ndarray, points: Points, component: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The mean of x̃ over each of a few groups of neighbours, and the number of samples that the group stands for.
 
-    What is a group already stays one, unless there are too many.
+    ``component`` is the class or cluster that each is taken for: neighbours of one component are more often of one
+    kind, above all where a piece of a stream has one image of most classes. What is a group already stays one, unless
+    there are too many; the only image of its component joins an earlier group of it.
     """
     if z.shape[1] > SUMMARY_DIMENSIONS:
         z = normalise(GaussianRandomProjection(SUMMARY_DIMENSIONS, random_state=seed).fit_transform(z))
     single = points.behind < FEWEST
     members = np.cumsum(~single) - 1
-    groups = int((~single).sum())
-    alone = int(single.sum())
-    if alone >= FEWEST:
-        count = min(alone // SUMMARY_SIZE, SUMMARY)
-        members[single] = groups + cluster(z[single], points[single], count, seed, starts=1)
-    elif single.any():  # an image alone joins the group that it is nearest to
-        members[single] = (z[single] @ z[~single].T).argmax(1)
+    groups, alone, left = int((~single).sum()), int(single.sum()), []
+    for c in np.unique(component[single]).tolist():
+        own, earlier = (np.flatnonzero(kind & (component == c)) for kind in (single, ~single))
+        if len(own) >= FEWEST:
+            count = max(1, min(len(own) // SUMMARY_SIZE, SUMMARY * len(own) // alone))
+            members[own] = groups + cluster(z[own], points[own], count, seed, starts=1)
+            groups = int(members[own].max()) + 1
+        elif len(earlier):
+            members[own] = members[earlier[(z[own] @ z[earlier].T).argmax(1)]]
+        else:
+            left += own.tolist()
+    if len(left) >= FEWEST:
+        members[left] = groups + cluster(z[left], points[np.asarray(left)], len(left) // SUMMARY_SIZE, seed, starts=1)
+    elif left:  # it joins the group that it is nearest to
+        others = np.setdiff1d(np.arange(len(z)), left)
+        members[left] = members[others[(z[left] @ z[others].T).argmax(1)]]
     if members.max() >= SUMMARY:
         members = cluster(z, points, SUMMARY, seed, starts=1)
     counts = np.bincount(members, points.weight)
@@ -156,10 +167,10 @@ def components(
     settings: UsfdaSettings,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Centres C and masses m: the source classes, then clusters of the unknown, about as large as a known class.
+    """Centres C and masses m: the classes, then clusters of the unknown, about as large as a known class.
 
     ``best`` is the class that each sample is most similar to, ``known`` whether it is taken for one of it. A centre has
-    FEWEST images behind it: a class with fewer keeps the vendor's prototype; fewer unknown images form no cluster.
+    FEWEST images behind it: a class with fewer keeps its prototype; fewer unknown images form no cluster.
     """
     classes, weight = len(prototypes), points.weight
     member = np.where(known, best, -1)
@@ -184,17 +195,17 @@ def components(
 
 def typicality_of(geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings) -> float:
     """ρ of some samples, among themselves."""
-    _, v, graph = _settled(geometry, x, mean, settings)
+    _, v, graph = _settled(geometry, x, mean, settings, len(geometry.prototypes))
     best = (v @ geometry.prototypes.T).max(1)
     return correlation(best, graph.density.clip(min=LEAST_DENSITY), np.full(len(x), 1 / len(x)))
 
 
 def _settled(
-    geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings
+    geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings, classes: int
 ) -> tuple[np.ndarray, np.ndarray, NeighbourGraph]:
     """z, v and the neighbours."""
     z = geometry.project(x, mean)
-    graph = mutual_neighbours(z, len(geometry.prototypes), settings.neighbours)
+    graph = mutual_neighbours(z, classes, settings.neighbours)
     return z, smooth_over_neighbours(z, graph, settings.rounds), graph
 
 
@@ -204,18 +215,23 @@ def fit_mixture(
     settings: UsfdaSettings,
     seed: int,
     typicality: float | None = None,
+    taught: np.ndarray | None = None,
 ) -> tuple[UsfdaHead, Groups, NeighbourGraph]:
     """The head for a target.
 
-    ``typicality`` is that of the samples, where some of the points are groups of them.
+    ``typicality`` is that of the samples, where some of the points are groups of them. ``taught`` are prototypes of
+    classes beyond those of the source.
     """
-    prototypes, cohesion, mean = geometry.prototypes, float(geometry.cohesion), points.mean
-    z, v, graph = _settled(geometry, points.x, mean, settings)
+    cohesion, mean = float(geometry.cohesion), points.mean
+    taught = np.empty((0, geometry.dim), np.float32) if taught is None else taught
+    prototypes = np.concatenate([geometry.prototypes, taught])
+    z, v, graph = _settled(geometry, points.x, mean, settings, len(prototypes))
     similarity = v @ prototypes.T
     groups = fit_known_unknown(similarity, graph.density, cohesion, settings, points.weight, typicality)
     centres, mass = components(v, similarity.argmax(1), groups.known >= 0.5, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale, typical = (np.asarray(value, np.float32) for value in (settings.scale, groups.typicality))
-    summary, counts = summarise(z, points, seed)
-    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical)
+    component = (scale * z @ centres.T + bias).argmax(1)
+    summary, counts = summarise(z, points, component, seed)
+    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical, taught)
     return head, groups, graph

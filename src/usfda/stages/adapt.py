@@ -106,8 +106,10 @@ def adapt(
         card["reject_at_most"] = 100 * reject_at_most
     if update:
         card["earlier_samples"] = before
+        if "taught" in was:
+            card["taught"] = was["taught"]
     start = {**model.card, "deployment": card}
-    adapted = Model(model.classes_, model.vendor, starting_head(model.vendor), model.backbone, start)
+    adapted = Model(model.source_classes, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "paper":
         card |= _adapt_paper(adapted, features.X, settings_from(PaperSettings, settings), seed, config)
     else:
@@ -203,7 +205,8 @@ def _adapt_usfda(
         now = typicality_of(geometry, new.x, points.mean, settings)
         share = new.weight.sum() / points.weight.sum()
         typicality = float(share * now + (1 - share) * earlier.typicality)
-    head, groups, graph = fit_mixture(geometry, points, settings, seed, typicality)
+    taught = None if earlier is None else earlier.prototypes
+    head, groups, graph = fit_mixture(geometry, points, settings, seed, typicality, taught)
     V = signed_square(points.x)
     before = model.labels_of(model.decide(V))
     start, model.head = model.head, head
@@ -223,6 +226,6 @@ def _find_examples(model: Model, head: UsfdaHead, features: Features, decided: D
     assert decided.cluster is not None
     for c in np.unique(decided.cluster[decided.cluster > 0]).tolist():
         members = np.flatnonzero(decided.cluster == c)[:CANDIDATES]
-        p = head.components(features.X[members])[:, len(model.classes_) + c - 1]
+        p = head.components(features.X[members])[:, head.classes + c - 1]
         typical = members[np.argsort(-p)[:EXAMPLES]].tolist()
         model.examples[c] = [str(i if features.paths is None else features.paths[i]) for i in typical]

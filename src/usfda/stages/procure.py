@@ -210,7 +210,7 @@ def _validate(model: Model, features: Features, train: np.ndarray, held_out: np.
         return {"head": model.head.name, "samples": 0, "accuracy": None, "rejected": None}
     if model.head.name == PrototypeHead.name:  # its prototypes are those of all samples: without the held-out ones
         geometry = fit_geometry(features.X[train], features.y[train], len(features.classes))
-        model = Model(model.classes_, Vendor(None, geometry), PrototypeHead(geometry), None, {})
+        model = Model(model.source_classes, Vendor(None, geometry), PrototypeHead(geometry), None, {})
     decided = model.decide(features.X[held_out])
     right = decided.known & (decided.best == features.y[held_out])
     return {

@@ -1,0 +1,112 @@
+"""The client's other stage: ``teach``, by which a person who knows the names of the new things adds them."""
+
+from __future__ import annotations
+
+import copy
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..config import Config
+from ..data.reading import check_class_names, read
+from ..errors import InputError
+from ..methods import teaching
+from ..methods.heads import UsfdaHead
+from ..methods.vendor import signed_root, signed_square
+from ..model import Model
+
+
+def teach(
+    model: Model,
+    examples: Any = None,
+    y: Any = None,
+    *,
+    names: Mapping[int, str] | None = None,
+    forget: Sequence[str] = (),
+    config: Config | None = None,
+) -> Model:
+    """Turn clusters of the unknown, or labelled examples, into classes of an adapted model.
+
+    The model that comes in is left as it is. The clusters that remain are numbered anew.
+
+    Parameters
+    ----------
+    model : Model
+        One that was adapted with method ``usfda``.
+    examples : path, sequence of paths or images, array, Samples or Features, optional
+        One or a few labelled images for each class, new or known, as for ``procure``.
+    y : sequence, optional
+        Their labels.
+    names : mapping of int to str, optional
+        A cluster of the unknown, by its number, to the name of its class: a new one, or one that the model has.
+    forget : sequence of str
+        Taught classes that are to be clusters of the unknown again, before anything else is done.
+    config : Config, optional
+        How to run.
+
+    Examples
+    --------
+    >>> model = teach(model, names={3: "giraffe", 5: "zebra"})        # doctest: +SKIP
+    >>> model = teach(model, "examples/")                # doctest: +SKIP
+    """
+    if not isinstance(model.head, UsfdaHead):
+        raise InputError("only a model that was adapted with method usfda can be taught; adapt it first")
+    names = dict(names or {})
+    if examples is None and not names and not forget:
+        raise InputError("nothing to teach: give examples, the name of a cluster, or a class to forget")
+    card = copy.deepcopy(model.card)
+    taught: dict[str, dict[str, int]] = card["deployment"].setdefault("taught", {})
+    head = model.head
+    if wrong := [name for name in forget if name not in taught]:
+        have = f"the taught classes are {', '.join(taught)}" if taught else "none was taught"
+        raise InputError(f"{wrong[0]!r} is no taught class; {have}")
+    if forget:
+        head = teaching.forget(head, [model.classes_.index(name) for name in forget])
+        for name in forget:
+            del taught[name]
+    x, labels = np.empty((0, model.dim), np.float32), np.empty(0, dtype=str)
+    if examples is not None:
+        found = model.features(read(examples, y, labelled=True), config=config, text="examples")
+        assert found.labels is not None
+        x, labels = signed_root(found.X[:]), found.labels
+    known = [*model.source_classes, *taught]
+    new = sorted({*names.values(), *labels.tolist()} - set(known))
+    check_class_names(new)
+    place = {name: i for i, name in enumerate([*known, *new])}
+    number = {cluster: place[name] for cluster, name in names.items()}
+    try:
+        head = teaching.teach(head, number, x, np.asarray([place[name] for name in labels.tolist()], int), len(new))
+    except teaching.Lonely as error:
+        name = [*known, *new][error.args[0]]
+        raise InputError(f"nothing in the target is like the one example of {name}; give two or more") from None
+    given, clusters = Counter(labels.tolist()), Counter(names.values())
+    for name in new:
+        taught[name] = {"images": 0, "examples": 0, "clusters": 0}
+    for name in taught:
+        taught[name]["examples"] += given[name]
+        taught[name]["clusters"] += clusters[name]
+    result = Model(model.source_classes, model.vendor, head, model.backbone, card)
+    _count(result, head)
+    return result
+
+
+def _count(model: Model, head: UsfdaHead) -> None:
+    """Bring the card up to date by the groups of the target that the head remembers, since the target is gone."""
+    card = model.card["deployment"]
+    decided = model.decide(signed_square(head.summary))
+    assert decided.probability is not None
+    assert decided.cluster is not None
+    weight = head.counts / head.counts.sum()
+    samples = np.bincount(np.where(decided.known, decided.best, -1) + 1, head.counts, head.classes + 1)[1:]
+    for name, of in card["taught"].items():
+        of["images"] = round(float(samples[model.classes_.index(name)]))
+    card["unknown_share"] = round(100 * float(weight @ ~decided.known), 2)
+    if check := card.get("check"):
+        sizes = np.bincount(decided.cluster, head.counts)
+        check["clusters"] = {str(c): round(float(n)) for c, n in enumerate(sizes) if c > 0 and n > 0}
+        share = round(100 * float(weight @ decided.probability[:, -1]), 2)
+        shift = share - check["unknown_estimate"]
+        check["unknown_estimate"] = share
+        check["unknown_interval"] = [round(min(100, max(0, end + shift)), 2) for end in check["unknown_interval"]]
