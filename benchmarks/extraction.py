@@ -21,6 +21,7 @@ import onnxruntime
 from usfda import Config, Samples
 from usfda.backbones.backbone import BATCH, Backbone
 from usfda.backbones.zoo import get_backbone
+from usfda.data.images import read_file
 from usfda.data.reading import read
 from usfda.features.extract import Extractor
 
@@ -54,7 +55,7 @@ def main(folder: str) -> None:
         seconds = dict.fromkeys([*ways, "whole path"], 0.0)
         pieces = [np.arange(i, i + PIECE) for i in range(0, len(samples) - PIECE + 1, PIECE)]
         for index in pieces:
-            images = np.stack([m.prepare(samples.paths[i].read_bytes()) for i in index.tolist()])
+            images = np.stack([m.prepare(read_file(samples.paths[i])) for i in index.tolist()])
             tensors = ((images.transpose(0, 3, 1, 2).astype(np.float32)) - 127) / 128
             for name, run in ways.items():
                 seconds[name] += run(tensors)

@@ -28,7 +28,7 @@ def peak(*args: object) -> float:
 def main(folder: str) -> None:
     samples = read(folder)
     assert isinstance(samples, Samples)
-    paths = [path.absolute() for path in samples.paths]
+    paths = [Path(str(path)).absolute() for path in samples.paths]
     n = len(paths) // 10
     with tempfile.TemporaryDirectory() as place:
         few, many, model, out = (Path(place, name) for name in ("few.txt", "many.txt", "m.usfda", "out.csv"))

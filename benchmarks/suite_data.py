@@ -139,7 +139,7 @@ def shifts(office31: dict[str, Samples], out: Path) -> Iterator[tuple[str, Sampl
                 files.append(out / domain / shift.__name__ / f"{i}.png")
                 if not files[-1].exists():
                     files[-1].parent.mkdir(parents=True, exist_ok=True)
-                    image = Image.open(path).convert("RGB")
+                    image = Image.open(str(path)).convert("RGB")
                     image.thumbnail((256, 256))
                     shift(image).save(files[-1], compress_level=1)
             yield f"{domain}-{shift.__name__}", Samples(files, labels_of(samples)[::every])

@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 
-from usfda import Config, Features, Model, adapt, procure, teach
+from usfda import Config, Features, InputError, Model, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tasks import TaskReader
@@ -30,7 +30,12 @@ def draws(model: Model, target: Features, new: list[str], count: int) -> np.ndar
         rng = np.random.default_rng(seed)
         chosen = np.sort(rng.permutation(new)[:count])
         examples = np.asarray([rng.choice(np.flatnonzero(target.labels == name)) for name in chosen])
-        taught = teach(model, target.X[examples], target.labels[examples])
+        taught = None
+        while taught is None:
+            try:
+                taught = teach(model, target.X[examples], target.labels[examples])
+            except InputError as error:  # like nothing in the target: the class stays untaught, its images are errors
+                examples = np.asarray([e for e in examples if f"example of {target.labels[e]};" not in str(error)])
         rest = np.setdiff1d(np.arange(len(target)), examples)
         labels, decided = target.labels[rest], taught.decide(target.X[rest])
         assert decided.probability is not None

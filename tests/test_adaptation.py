@@ -181,8 +181,10 @@ def test_wrong_calls(vector_model: Model) -> None:
         adapt(vector_model, X, strictness=1.5)
     with pytest.raises(InputError, match="31 dimensions, the model takes 32"):
         adapt(vector_model, X[:, :31])
-    with pytest.raises(InputError, match="read one from its file"):
-        adapt("vendor.usfda", X)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="no such model file"):
+        adapt("vendor.usfda", X)
+    with pytest.raises(InputError, match="give a model, or the path of a model file, not int"):
+        adapt(3, X)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="lr positive"):
         PaperSettings(lr=0)
 

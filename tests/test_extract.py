@@ -67,7 +67,7 @@ def test_features_are_those_of_the_backbone(photos: Path) -> None:
     m = get_backbone("pixels")
     assert found.paths is not None
     assert found.keys is not None
-    contents = [path.read_bytes() for path in found.paths]
+    contents = [Path(str(path)).read_bytes() for path in found.paths]
     assert found.X[:] == pytest.approx(m.run(np.stack([m.prepare(content) for content in contents])), abs=1e-6)
     assert list(found.keys) == [hashlib.sha256(content).digest() for content in contents]
     assert found.backbone == m.sha256

@@ -273,7 +273,7 @@ def test_out_of_memory_is_not_the_images_fault() -> None:
 
     for kind in FORMATS:
         content = saved(noise(64), kind)
-        for reads in (0, 1, 2):
+        for reads in (0, 1) if kind in ("AVIF", "HEIF") else (0, 1, 2):  # these read a file at once
             file = Exhausted(content)
             file.left = reads
             with pytest.raises(MemoryError):

@@ -358,7 +358,7 @@ def test_the_check_tells_better_from_worse(ring: NeighbourGraph) -> None:
 def test_the_limits_of_the_check_are_settings(ring: NeighbourGraph) -> None:
     halves, mixed = np.repeat(["a", "b"], 20), np.tile(["a", "b"], 20)
     p = np.full((40, 3), [0.5, 0.3, 0.2])
-    tolerant = CheckSettings(worse=2.0, better=2.0, weak=0.95, absent=0.9)
+    tolerant = CheckSettings(worse=2.0, better=2.0, weak=0.95, absent=0.9, few=20)
     found = check(ring, halves, mixed, p, ["a", "b"], 0.9, tolerant, ONES)
     assert (found["verdict"], found["weak"], found["absent"]) == ("unclear", True, ["b"])
     assert check(ring, mixed, halves, p, ["a", "b"], 0.9, tolerant, ONES)["verdict"] == "unclear"

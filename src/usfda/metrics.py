@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,15 +17,16 @@ from .config import Config
 from .data.reading import UNKNOWN, read
 from .errors import InputError
 from .methods.decision import Decision
-from .model import Model
+from .model import Model, as_model
 
 log = logging.getLogger("usfda")
 
 BINS = 15  # of the calibration error
+SIMILAR = 0.8  # of two names, from which on they may mean the same (difflib's ratio)
 
 
 def evaluate(
-    model: Model,
+    model: Model | str | Path,
     labelled: Any,
     y: Any = None,
     *,
@@ -35,9 +38,9 @@ def evaluate(
 
     Parameters
     ----------
-    model : Model
+    model : Model or path
         The model.
-    labelled : path, sequence of paths, array, Samples or Features
+    labelled : path, sequence of paths or images, array, Samples or Features
         As for ``procure``. A class that the model does not have counts as unknown.
     y : sequence, optional
         The labels.
@@ -51,8 +54,11 @@ def evaluate(
     Returns
     -------
     dict
-        In percent, None where undefined; docs/method.md explains each.
+        In percent, None where undefined; docs/method.md explains each. ``shared_classes`` and ``private_classes`` are
+        those of the samples, ``suspects`` pairs of a private one with the class of the model that it may be, and
+        ``source_model`` the same metrics of the vendor's model, where this one was adapted.
     """
+    model = as_model(model)
     found = read(labelled, y, classes=classes, labelled=True)
     features = model.features(found, config=config, text="features")
     assert features.labels is not None
@@ -62,7 +68,40 @@ def evaluate(
     if idle := sorted(set(rename) - set(features.labels.tolist())):
         log.warning("rename: the samples have no class %s", ", ".join(idle))
     truth = np.asarray([rename.get(name, name) for name in features.labels.tolist()])
-    return score_decision(truth, model.decide(features.X), model.classes_)
+    decided = model.decide(features.X)
+    result = score_decision(truth, decided, model.classes_)
+    names = set(truth.tolist())
+    result["shared_classes"] = [name for name in model.classes_ if name in names]
+    result["private_classes"] = sorted(names - set(model.classes_))
+    absent = [name for name in model.classes_ if name not in names]
+    result["suspects"] = suspects(truth, model.labels_of(decided), result["private_classes"], absent)
+    if model.adapted:
+        source = model.source_model
+        result["source_model"] = score_decision(truth, source.decide(features.X), source.classes_)
+    return result
+
+
+def suspects(truth: np.ndarray, labels: np.ndarray, private: list[str], absent: list[str]) -> dict[str, str]:
+    """Private classes that may be a class of the model under another name.
+
+    One is suspect where its name is nearly that of a class of which no sample is there, or where most of its samples
+    are labelled so.
+    """
+    plain = {_plain(name): name for name in absent}
+    found = {}
+    for name in private:
+        mine, counts = np.unique(labels[truth == name], return_counts=True)
+        most = str(mine[counts.argmax()])
+        if near := difflib.get_close_matches(_plain(name), list(plain), 1, SIMILAR):
+            found[name] = plain[near[0]]
+        elif most in absent and counts.max() > counts.sum() / 2:
+            found[name] = most
+    return found
+
+
+def _plain(name: str) -> str:
+    """In small letters, without separators and the s of a plural."""
+    return "".join(c for c in name.casefold() if c.isalnum()).rstrip("s")
 
 
 def score_decision(truth: np.ndarray, decision: Decision, classes: Sequence[str]) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from .errors import InputError
 from .features.extract import Extractor
 from .methods.decision import STRICTNESS, Decision, check_strictness, known_score
 from .methods.findings import Findings
-from .methods.heads import HEADS, Head
+from .methods.heads import HEADS, Head, starting_head
 from .methods.vendor import Vendor, own_part
 from .modelfile import MESSAGE, ModelFile, read_model_file, write_model_file
 
@@ -93,6 +93,12 @@ class Model:
         """What the adaptation found; None for a model that was not adapted."""
         deployed = self.card.get("deployment")
         return None if deployed is None else Findings.of(deployed, self.examples)
+
+    @property
+    def source_model(self) -> Model:
+        """The vendor's model, as it was before any adaptation."""
+        card = {**self.card, "deployment": None}
+        return Model(self.source_classes, self.vendor, starting_head(self.vendor), self.backbone, card)
 
     @property
     def adapted(self) -> bool:
@@ -281,6 +287,15 @@ def load(path: str | Path) -> Model:
     except InputError as error:
         raise InputError(f"{path}: {str(error)[:MESSAGE]}") from None
     return Model(classes, vendor, head.build(vendor, own_part(content.tensors, head.part)), backbone, card)
+
+
+def as_model(model: Model | str | Path) -> Model:
+    """A model, or the model of a file."""
+    if isinstance(model, Model):
+        return model
+    if isinstance(model, str | Path):
+        return load(model)
+    raise InputError(f"give a model, or the path of a model file, not {type(model).__name__}")
 
 
 def _backbone(known: Any, graph: bytes | None, dim: int) -> Backbone | None:

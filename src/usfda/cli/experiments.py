@@ -15,6 +15,7 @@ from ..errors import InputError
 from ..experiments import EXPERIMENTS, get_experiment
 from ..experiments.protocols import PROTOCOLS
 from ..experiments.systems import SYSTEMS
+from ..methods.findings import count
 from .arguments import Backbone, pairs_of
 from .output import console, out
 
@@ -80,8 +81,10 @@ def compare(
         raise RuntimeError(f"all runs failed: {rows[0].error}")
     for row in rows:
         if row.failed:
-            failed = f"{row.method} failed {row.failed} times, the last: {row.error}"
+            failed = f"{row.method} failed {count(row.failed, 'time')}, the last: {row.error}"
             log.warning("%s (its trace is in runs.jsonl); the same call tries again", failed)
+    if runs := sum(row.failed for row in rows):
+        raise RuntimeError(f"{count(runs, 'run')} failed; the others are in the table")
 
 
 def reproduce(
@@ -127,5 +130,5 @@ def reproduce(
         "%s: %s; every run in runs.jsonl", place, ", ".join(f"{name}.{kind}" for kind in ("md", "csv", "svg", "png"))
     )
     if runner.failed:
-        failed = f"{len(runner.failed)} runs failed, the last: {runner.failed[-1]['error']}"
-        log.warning("%s (its trace is in runs.jsonl); the same call tries again", failed)
+        failed = f"{count(len(runner.failed), 'run')} failed, the last: {runner.failed[-1]['error']}"
+        raise RuntimeError(f"{failed} (its trace is in runs.jsonl); the same call tries again")

@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
-from rich.table import Table
 
 from .. import config as configuration
 from ..errors import InputError
+from ..methods.findings import count
 from .arguments import (
     STRICT,
     Backbone,
@@ -31,6 +31,7 @@ from .arguments import (
     Set,
     WithoutBackbone,
     globals_first,
+    model_of,
     pairs_of,
     settings_of,
     share_of,
@@ -41,6 +42,8 @@ from .output import (
     check_output,
     console,
     describe_adaptation,
+    describe_classes,
+    describe_evaluation,
     describe_model,
     describe_parts,
     describe_training,
@@ -51,9 +54,10 @@ from .output import (
     write_json,
     write_predictions,
 )
+from .teach import teach
 
 if TYPE_CHECKING:
-    from ..model import Model, Prediction
+    from ..model import Prediction
 
 app = typer.Typer(
     help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
@@ -152,7 +156,10 @@ def procure(
 def adapt(
     ctx: typer.Context,
     model: ModelIn,
-    target: Annotated[str, typer.Argument(help="Any folder or list of images, or features (.npz); no label is used.")],
+    target: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET...", help="Images, folders, lists, features (.npz), `-`; no label is used."),
+    ],
     output: ModelOut,
     classes: Classes = None,
     method: Annotated[
@@ -185,14 +192,15 @@ def adapt(
 
     More images, later: `usfda adapt client.usfda newer-photos/ --update -o client.usfda`
     """
+    from ..data.reading import read_several
     from ..methods.groups import UsfdaSettings
     from ..methods.paper import PaperSettings
     from ..stages.adapt import adapt as run
 
     check_output(output, json_file)
     adapted = run(
-        _load(model, backbone),
-        target,
+        model_of(model, backbone),
+        read_several(target),
         classes=classes,
         method=method,  # type: ignore[arg-type]
         strictness=strictness,
@@ -205,7 +213,7 @@ def adapt(
     adapted.save(output, backbone=not without_backbone)
     findings = adapted.findings
     assert findings is not None
-    for line in describe_adaptation(findings, str(output), target):
+    for line in describe_adaptation(findings, str(output), " ".join(target)):
         log.info("%s", line)
     card = adapted.card["deployment"]
     write_json(json_file, card | {"examples": adapted.examples})
@@ -226,19 +234,23 @@ def predict(
 ) -> None:
     """A label or *unknown* for every image.
 
-    Beside it: its score (1: known, 0: unknown), its SSM (the paper's source similarity metric, from 1 to 2.72), the
-    three best classes, and the cluster of an unknown one.
+    Beside it: its score (from 0, unknown, to 1, known; at least the strictness where it has a label), its ssm (the
+    paper's source similarity metric, from 1, like no source class, to 2.72; where the file has networks), the three
+    best classes with their shares (of all classes, unknown left out), and the cluster of an unknown one.
 
     Examples: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
     """
-    from ..data.reading import read
+    from ..data.reading import read_several
 
     config: configuration.Config = ctx.obj
-    form = form or ("table" if output is None else FORMATS.get(output.suffix.lower(), output.suffix))
+    by_name = None if output is None else FORMATS.get(output.suffix.lower())
+    form = form or by_name or ("table" if output is None else output.suffix)
     if form not in FORMATS.values():
         raise InputError(f"no format {form!r}; choose from {', '.join(sorted(FORMATS.values()))}")
-    ready = _load(model, backbone)
-    wanted = [read(path) for path in paths]
+    if by_name not in (None, form):
+        raise InputError(f"--format {form} does not go with {output}, whose name says {by_name}; leave one out")
+    ready = model_of(model, backbone)
+    wanted = read_several(paths)
     if no_store:
         config = replace(config, cache=None)
     if output is None and sys.stdout.isatty():
@@ -246,17 +258,18 @@ def predict(
     counts: Counter[str] = Counter()
 
     def records() -> Iterable[Prediction]:
-        for samples in wanted:
-            for record in ready.predictions(samples, strictness, config=config):
-                counts[record.label] += 1
-                yield record
+        for record in ready.predictions(wanted, strictness, config=config):
+            counts[record.label] += 1
+            yield record
 
     with text_writer(output) as file:
         write_predictions(records(), form, file)
         if not counts:
             raise InputError("none of the images can be read")
     if output:
-        log.info("%s: %d samples, %d unknown", output, counts.total(), counts["unknown"])
+        log.info("%s: %s, %d unknown", output, count(counts.total(), "sample"), counts["unknown"])
+    if not ready.adapted:
+        log.info("note: %s was not adapted, so these labels take the images for the vendor's own kind", model)
 
 
 @app.command(no_args_is_help=True)
@@ -273,30 +286,25 @@ def evaluate(
     json_file: JsonOut = None,
     backbone: BackboneFile = None,
 ) -> None:
-    """All metrics of MODEL on LABELLED; a class that the model does not have counts as unknown.
+    """All metrics of MODEL on LABELLED, beside those of the source model.
+
+    A class that the model does not have counts as unknown; the command says which do.
 
     Example: `usfda evaluate client.usfda labelled-photos/ --json result.json`
     """
     from ..metrics import evaluate as run
 
     check_output(json_file)
-    result = run(_load(model, backbone), labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
-    table = Table(box=None, show_header=False)
-    texts = {
-        "t_avg": "mean accuracy over shared classes and unknown",
-        "t_unk": "private samples called unknown",
-        "h_score": "harmonic mean of shared accuracy and t_unk",
-        "shared_accuracy": "mean accuracy over shared classes",
-        "closed_accuracy": "the same with rejection switched off",
-        "auroc": "known against unknown, by score",
-        "ece": "calibration error of the score",
-        "unknown_share": "samples called unknown",
-    }
-    for key, text in texts.items():
-        table.add_row(key, "–" if result[key] is None else f"{result[key]:.1f}", text)
-    table.add_row("samples", str(result["samples"]))
+    result = run(model_of(model, backbone), labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
     write_json(json_file, result)
-    out.print(table)
+    out.print(describe_evaluation(result))
+    for line in describe_classes(result):
+        out.print(line)
+    if not result["shared_classes"]:
+        log.warning("no class of %s is one of the model's: all of it counts as unknown", labelled)
+    for name, other in result["suspects"].items():
+        line = f"{name},{other}"
+        log.warning("%s counts as unknown, but may be the model's %s; if so: --rename FILE, with %s", name, other, line)
 
 
 @app.command(no_args_is_help=True)
@@ -310,7 +318,7 @@ def inspect(
     """
     from ..modelfile import member_sizes
 
-    ready = _load(model, None)
+    ready = model_of(model, None)
     size = member_sizes(model)
     if as_json:
         card = {"classes": ready.classes_, "head": ready.head.name, **ready.card, "contents": size}
@@ -321,6 +329,7 @@ def inspect(
     out.print(f"{'file':<16} {', '.join(f'{name} {n / 1e6:.1f} MB' for name, n in size.items())}")
 
 
+app.command(no_args_is_help=True)(teach)
 app.command(no_args_is_help=True)(compare)
 app.command(no_args_is_help=True)(reproduce)
 
@@ -376,18 +385,11 @@ def cache_clear(ctx: typer.Context) -> None:
     log.info("cleared %.1f MB", size / 1e6)
 
 
-def _load(path: Path, backbone: str | None) -> Model:
-    from ..backbones.zoo import get_backbone
-    from ..model import load
-
-    model = load(path)
-    if backbone is not None:
-        model.use_backbone(get_backbone(backbone))
-    return model
-
-
 def main(args: Sequence[str] | None = None) -> int:
-    """Run a command. Exit codes: 0 done, 1 the work failed, 2 the call or the input was wrong. An error is one line."""
+    """Run a command. An error is one line.
+
+    Exit codes: 0 done, 1 the work failed, 2 the call or the input was wrong, 130 it was interrupted.
+    """
     # Before torch is loaded: its threads then sleep while they wait for each other. Spinning makes a step of these
     # small networks many times slower as soon as another process wants a core (measured: 630 against 80 ms).
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
@@ -402,9 +404,9 @@ def main(args: Sequence[str] | None = None) -> int:
             stream.reconfigure(errors="backslashreplace")  # for a terminal that lacks a character
     try:
         result = app(args=args, standalone_mode=False)
-        return _fail(INTERRUPTED, 1) if result == 130 else 0
+        return _fail(INTERRUPTED, 130) if result == 130 else 0
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(INTERRUPTED, 1)
+        return _fail(INTERRUPTED, 130)
     except SystemExit:  # typer and rich end so when the reader of a pipe has left, which is no failure
         return 0
     except Exception as error:

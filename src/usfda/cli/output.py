@@ -16,6 +16,7 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
 
 from ..errors import InputError
 from ..files import atomic_write
@@ -146,6 +147,44 @@ def describe_adaptation(findings: Findings, file: str, target: str) -> Iterator[
         number = findings.clusters[0].number
         yield f"teach:   usfda teach {file} --name {number}=NAME -o {file}"
     yield f"use it:  usfda predict {file} PATH..."
+
+
+METRICS = {
+    "t_avg": "mean accuracy over shared classes and unknown",
+    "t_unk": "private samples called unknown",
+    "h_score": "harmonic mean of shared accuracy and t_unk",
+    "shared_accuracy": "mean accuracy over shared classes",
+    "closed_accuracy": "the same with rejection switched off",
+    "auroc": "known against unknown, by score",
+    "ece": "calibration error of the score",
+    "unknown_share": "samples called unknown",
+}
+WORST = 10  # classes, and as many confusions, that are listed; --json has all
+
+
+def describe_evaluation(result: dict[str, Any]) -> Table:
+    """The metrics, of the source model too where the model was adapted."""
+    columns = {"adapted": result, "source model": result["source_model"]} if "source_model" in result else {"": result}
+    table = Table("percent", *columns, "", box=None)
+    for key, text in METRICS.items():
+        table.add_row(key, *("–" if one[key] is None else f"{one[key]:.1f}" for one in columns.values()), text)
+    return table
+
+
+def describe_classes(result: dict[str, Any]) -> Iterator[str]:
+    """What was taken as shared and what as unknown, the worst classes and the most frequent confusions."""
+    shared, private = result["shared_classes"], result["private_classes"]
+    yield f"{count(result['samples'], 'sample')}; {count(len(shared), 'shared class')}: {', '.join(shared) or 'none'}"
+    yield f"counted as unknown, {count(len(private), 'class')}: {', '.join(private) or 'none'}"
+    accuracy = sorted((of["accuracy"], name, of["samples"]) for name, of in result["per_class"].items())
+    worst = [f"{name} {value:.0f} % of {n}" for value, name, n in accuracy[:WORST] if value < 100]
+    if worst:
+        yield f"worst classes: {', '.join(worst)}"
+    labels, matrix = result["confusion"]["labels"], result["confusion"]["matrix"]
+    pairs = [(n, labels[i], labels[j]) for i, row in enumerate(matrix) for j, n in enumerate(row) if n and i != j]
+    if pairs:
+        pairs.sort(key=lambda pair: (-pair[0], *pair[1:]))
+        yield "confused: " + ", ".join(f"{is_} labelled {called} ({n})" for n, is_, called in pairs[:WORST])
 
 
 def describe_model(model: Any) -> Iterable[tuple[str, str]]:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import io
 import stat
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from functools import cache
 from typing import BinaryIO
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile
 from PIL import TiffImagePlugin as Tiff
 
-from ..errors import UnreadableImage
+from ..errors import InputError, UnreadableImage
+from .samples import Held, Place
 
 FORMATS = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
@@ -27,8 +28,16 @@ FORMATS = {
     "TIFF": (".tif", ".tiff"),
     "WEBP": (".webp",),
     "PPM": (".ppm", ".pgm", ".pbm"),
+    "AVIF": (".avif",),
+    "HEIF": (".heic", ".heif"),  # with the library that the extra `heic` installs
 }
 SUFFIXES = {suffix for suffixes in FORMATS.values() for suffix in suffixes}
+# What else may be meant as a picture, and is not read: a folder with such files says so.
+OTHER_PICTURES = {
+    ".pdf", ".svg", ".psd", ".ai", ".eps", ".xcf", ".jxl", ".jp2", ".ico", ".tga",
+    ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2",
+    ".mp4", ".mov", ".avi", ".mkv", ".webm",
+}  # fmt: skip
 
 MAX_PIXELS = 89_478_485  # of a decoded image; beyond it parts of Pillow warn of a bomb on their own account
 MAX_FILE = 2**28  # bytes on disk beyond which a file is not even read: those pixels in RGB without compression
@@ -42,8 +51,10 @@ TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTAT
 UPRIGHT = {orientation: Image.Transpose[name] for orientation, name in enumerate(TURNS, 2)}  # by EXIF orientation
 
 
-def read_file(path: Path) -> bytes:
+def read_file(path: Place) -> bytes:
     """The whole content of a file; ``UnreadableImage`` says why there is none."""
+    if isinstance(path, Held):
+        return path.content
     try:
         if not path.exists():
             raise UnreadableImage("no such file")
@@ -97,13 +108,15 @@ def _reading() -> Iterator[None]:
 
 def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
     """The image, not decoded yet; not ``Image.open``, which bounds the pixels of the full size and warns of them."""
-    Image.init()
-    openers = [Image.OPEN[name] for name in FORMATS]
+    _register()
+    openers = [Image.OPEN[name] for name in FORMATS if name in Image.OPEN]
     file = io.BytesIO(content) if isinstance(content, bytes) else content
     with _reading():
         prefix = file.read(16)
         factory = next((factory for factory, accept in openers if accept and accept(prefix) is True), None)
         if factory is None:
+            if prefix[4:8] == b"ftyp" and "HEIF" not in Image.OPEN:
+                raise UnreadableImage("HEIC, which needs: pip install 'usfda[heic]'")
             raise UnreadableImage(f"not an image of a known format ({', '.join(FORMATS)})")
         file.seek(0)
         image = factory(file, "")
@@ -120,6 +133,32 @@ def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
         found = f"{size[0]}×{size[1]} pixels that take {need >> 20} MiB to decode"
         raise UnreadableImage(f"refused: {found}; at most {MAX_PIXELS} and {MAX_DECODED >> 20} MiB are")
     return image
+
+
+@cache
+def _register() -> None:
+    """Make Pillow's own formats known, and HEIC where its library is there."""
+    Image.init()
+    with suppress(ImportError):
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener(thumbnails=False)
+
+
+def picture(image: Image.Image | np.ndarray, name: str) -> Held:
+    """An image of Pillow, or an array (height, width) or (height, width, 3 or 4) of bytes, as a file without loss."""
+    if isinstance(image, np.ndarray):
+        if image.dtype != np.uint8 or image.ndim not in (2, 3) or (image.ndim == 3 and image.shape[2] not in (3, 4)):
+            raise InputError(
+                f"{name}: an image is an array of uint8, (height, width) or (height, width, 3 or 4), "
+                f"not {image.dtype} {image.shape}"
+            )
+        image = Image.fromarray(image)
+    try:
+        rgb = decode(image)
+    except UnreadableImage as error:
+        raise InputError(f"{name}: {error}") from None
+    return Held(name, b"P6 %d %d 255\n" % rgb.size + rgb.tobytes())
 
 
 def _extra(image: ImageFile.ImageFile, codec: str, file: BinaryIO) -> int:

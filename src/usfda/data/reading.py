@@ -6,6 +6,7 @@ import csv
 import logging
 import math
 import os
+import sys
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -13,10 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from ..errors import InputError
 from ..files import read_text
-from .images import SUFFIXES
+from .images import OTHER_PICTURES, SUFFIXES, picture
 from .samples import Features, Samples
 
 log = logging.getLogger("usfda")
@@ -33,8 +35,9 @@ def read(
 
     Parameters
     ----------
-    source : path, sequence of paths, array, Samples or Features
-        A folder, a list file, an image, a ``.npz``, a sequence of image paths, or an array (n, d) of vectors.
+    source : path, sequence of paths or images, array, Samples or Features
+        A folder, a list file, an image, a ``.npz``, ``-`` for a list on standard input, a sequence of image paths, of
+        images of Pillow or of arrays (height, width, 3) of bytes, or an array (n, d) of vectors.
     y : sequence, optional
         A label for each sample.
     classes : str or sequence of str, optional
@@ -50,7 +53,10 @@ def read(
     """
     if isinstance(classes, str):
         classes = class_names(classes)
-    if isinstance(source, str | os.PathLike):
+    found: Samples | Features
+    if isinstance(source, str) and source == "-":
+        where, found = "standard input", _list(sys.stdin.read(), "standard input", Path())
+    elif isinstance(source, str | os.PathLike):
         where, found = str(source), _read_path(Path(source), labelled, classes)
     else:
         where, found = "the samples", _read_object(source)
@@ -65,6 +71,24 @@ def read(
     if labelled and found.labels is None:
         raise InputError(f"{where}: labels are needed here; give one folder per class, a list with labels, or y")
     return found
+
+
+def read_several(sources: Sequence[Any]) -> Samples | Features:
+    """What several paths have, one after the other, with the names of folders as labels; images or vectors."""
+    found = [read(source) for source in sources]
+    if len(found) == 1:
+        return found[0]
+    samples = [one for one in found if isinstance(one, Samples)]
+    vectors = [one for one in found if isinstance(one, Features)]
+    if samples and vectors:
+        raise InputError("images and features cannot be read together; give one kind")
+    labels = [one.labels for one in found if one.labels is not None]
+    together = np.concatenate(labels) if len(labels) == len(found) else None
+    if samples:
+        return Samples([path for one in samples for path in one.paths], together)
+    if len({(one.backbone, one.X.shape[1]) for one in vectors}) > 1:
+        raise InputError("these features come from different backbones; give those of one")
+    return Features(np.concatenate([one.X[:] for one in vectors]), together, vectors[0].backbone)
 
 
 def read_target(source: Any, *, classes: str | Sequence[str] | None = None) -> Samples | Features:
@@ -152,8 +176,13 @@ def _keep(found: Samples | Features, classes: list[str], where: str) -> Samples 
 def _read_object(source: Any) -> Samples | Features:
     if isinstance(source, Samples | Features):
         return source
-    if isinstance(source, Sequence | np.ndarray) and len(source) and isinstance(source[0], str | os.PathLike):
-        return Samples([Path(p) for p in source])
+    if isinstance(source, Image.Image):
+        source = [source]
+    if isinstance(source, Sequence | np.ndarray) and len(source):
+        if isinstance(source[0], str | os.PathLike):
+            return Samples([Path(p) for p in source])
+        if isinstance(source[0], Image.Image) or (isinstance(source[0], np.ndarray) and source[0].ndim >= 2):
+            return Samples([picture(image, f"image {i}") for i, image in enumerate(source)])
     return Features(_vectors(source, "X"))
 
 
@@ -181,7 +210,7 @@ def _read_path(path: Path, labelled: bool, classes: Sequence[str] | None) -> Sam
     if suffix == ".npz":
         return _npz(path)
     if suffix in LISTS:
-        return _list(path)
+        return _list(read_text(path), str(path), path.parent, suffix)
     if suffix in SUFFIXES:
         return Samples([path])
     raise InputError(f"{path}: neither a folder, an image, a list ({' '.join(sorted(LISTS))}) nor features (.npz)")
@@ -202,26 +231,24 @@ def _npz(path: Path) -> Features:
     return Features(X, labels, str(content["backbone"]) if "backbone" in content else None)
 
 
-def _list(path: Path) -> Samples:
+def _list(text: str, where: str, folder: Path, suffix: str = ".txt") -> Samples:
     """A list: ``path label`` or ``path`` per line, or CSV with or without a header; relative to the list's folder."""
-    text = read_text(path)
-    suffix = path.suffix.lower()
     if suffix == ".txt":
-        rows = [_split(line.strip(), path.parent) for line in text.splitlines() if line.strip()]
+        rows = [_split(line.strip(), folder) for line in text.splitlines() if line.strip()]
     else:
         delimiter = "\t" if suffix == ".tsv" else ","
         rows = [row for row in csv.reader(text.splitlines(), delimiter=delimiter) if any(row)]
         if rows and Path(rows[0][0]).suffix.lower() not in SUFFIXES:
-            rows = _by_header(rows, path)
+            rows = _by_header(rows, where)
     if not rows:
-        raise InputError(f"{path}: the list is empty")
+        raise InputError(f"{where}: the list is empty")
     labelled = {len(row) > 1 and bool(row[1].strip()) for row in rows}
     if len(labelled) > 1:
-        raise InputError(f"{path}: some lines have a label and some have none")
-    paths = [path.parent / row[0].strip() for row in rows]
+        raise InputError(f"{where}: some lines have a label and some have none")
+    paths = [folder / row[0].strip() for row in rows]
     if not any(_is_file(p) for p in paths):
         form = "path,label" if suffix == ".csv" else "path, a tab or a blank, label"
-        raise InputError(f"{path}: none of its files exists, the first is {str(paths[0])[:200]!r}; a line is: {form}")
+        raise InputError(f"{where}: none of its files exists, the first is {str(paths[0])[:200]!r}; a line is: {form}")
     return Samples(paths, np.asarray([row[1].strip() for row in rows], dtype=str) if labelled == {True} else None)
 
 
@@ -239,19 +266,31 @@ def _is_file(path: Path) -> bool:
         return False
 
 
-def _by_header(rows: list[list[str]], path: Path) -> list[list[str]]:
+def _by_header(rows: list[list[str]], where: str) -> list[list[str]]:
     header = [cell.strip().lower() for cell in rows[0]]
     place = next((i for i, cell in enumerate(header) if cell in ("path", "file", "filename", "image")), None)
     label = next((i for i, cell in enumerate(header) if cell in ("label", "class")), None)
     if place is None:
-        raise InputError(f"{path}: the header needs a column path (and label), it has: {', '.join(header)}")
+        raise InputError(f"{where}: the header needs a column path (and label), it has: {', '.join(header)}")
     if short := next((n for n, row in enumerate(rows, 1) if len(row) < len(header)), None):
-        raise InputError(f"{path}: row {short} has fewer columns than the header")
+        raise InputError(f"{where}: row {short} has fewer columns than the header")
     return [[row[place]] if label is None else [row[place], row[label]] for row in rows[1:]]
 
 
 def _is_image(name: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122 (hot)
+
+
+def _other_picture(name: str) -> list[str]:
+    """Its suffix, where it may be meant as a picture and is not read."""
+    suffix = Path(name).suffix.lower()
+    return [suffix] if suffix in OTHER_PICTURES and not name.startswith(".") else []
+
+
+def _warn_of_others(folder: Path, others: Counter[str]) -> None:
+    if others:
+        named = ", ".join(f"{n} {suffix}" for suffix, n in others.most_common())
+        log.warning("%s: %s left out: such files are not read; save them as JPEG or PNG", folder, named)
 
 
 def _entries(folder: Path) -> tuple[list[Path], list[Path]]:
@@ -272,6 +311,11 @@ def _class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     empty = tuple(f.name for f, (_, images) in inside.items() if not images and f.name in wanted)
     if ignored := len(loose) + sum(1 for subs, _ in inside.values() for sub in subs for _ in _walk(sub)):
         log.warning("%s: %d images do not lie directly in a class folder and are left out", folder, ignored)
+    others: Counter[str] = Counter()
+    for f in folders:
+        for entry in f.iterdir():
+            others.update(_other_picture(entry.name))
+    _warn_of_others(folder, others)
     pairs = [(path, f.name) for f, (_, images) in inside.items() for path in _each_once(images)]
     labels = np.asarray([label for _, label in pairs], dtype=str)
     return Samples([path for path, _ in pairs], labels, empty)
@@ -309,8 +353,11 @@ def _each_once(paths: Sequence[Path]) -> list[Path]:
     return list(first.values())
 
 
-def _walk(folder: Path) -> Iterator[Path]:
-    """All images below a folder, each file and each folder once, however many links lead to it."""
+def _walk(folder: Path, others: Counter[str] | None = None) -> Iterator[Path]:
+    """All images below a folder, each file and each folder once, however many links lead to it.
+
+    ``others`` counts files that may be meant as pictures and are not read, by their suffix.
+    """
     seen = {_identity(folder)}
 
     def first_time(path: str) -> bool:
@@ -323,8 +370,12 @@ def _walk(folder: Path) -> Iterator[Path]:
         for name in sorted(files):
             if _is_image(name) and first_time(f"{place}/{name}"):
                 yield Path(place, name)
+            elif others is not None:
+                others.update(_other_picture(name))
 
 
 def _any_folder(folder: Path) -> Samples:
-    paths = list(_walk(folder))
+    others: Counter[str] = Counter()
+    paths = list(_walk(folder, others))
+    _warn_of_others(folder, others)
     return Samples(paths, np.asarray([path.parent.name for path in paths], dtype=str))

@@ -24,20 +24,34 @@ class Matrix(Protocol):
 
 
 @dataclass(frozen=True)
+class Held:
+    """An image that is held in memory: a name, and the content of a file that it could be."""
+
+    name: str
+    content: bytes
+
+    def __str__(self) -> str:
+        return self.name
+
+
+Place = Path | Held
+
+
+@dataclass(frozen=True)
 class Samples:
     """Images by their place, with a label for each where the layout gives any.
 
     Parameters
     ----------
-    paths : sequence of Path
-        The image files.
+    paths : sequence of Path or Held
+        The image files, or images in memory.
     labels : array of str or None
         The class name of each image.
     empty : tuple of str
         Names of classes that have a folder but no image.
     """
 
-    paths: Sequence[Path]
+    paths: Sequence[Place]
     labels: np.ndarray | None = None
     empty: tuple[str, ...] = ()
 
@@ -65,7 +79,7 @@ class Features:
         The class name of each vector.
     backbone : str or None
         sha256 of the backbone that made the vectors, where it is known.
-    paths : sequence of Path or None
+    paths : sequence of Path or Held, or None
         The images that the vectors were made of, row by row.
     keys : sequence of bytes or None
         sha256 of each image's content.
@@ -76,12 +90,15 @@ class Features:
     X: Matrix
     labels: np.ndarray | None = None
     backbone: str | None = None
-    paths: Sequence[Path] | None = None
+    paths: Sequence[Place] | None = None
     keys: Sequence[bytes] | None = None
     empty: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.X)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return np.array(self.X[:], dtype, copy=copy)
 
     def __getitem__(self, index: np.ndarray) -> Features:
         return replace(

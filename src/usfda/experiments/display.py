@@ -20,7 +20,7 @@ log = logging.getLogger("usfda")
 
 def brief(rows: list[Summary], caption: str | None = None) -> Table:
     """The table for a terminal; in brackets the mean of the tasks so far."""
-    table = Table("system", "T_avg", "T_unk", "H", "seconds", "runs", box=None, caption=caption)
+    table = Table("system", "source-free", "T_avg", "T_unk", "H", "seconds", "runs", box=None, caption=caption)
     for row in rows:
         means = []
         for metric in ("t_avg", "t_unk", "h_score"):
@@ -28,7 +28,8 @@ def brief(rows: list[Summary], caption: str | None = None) -> Table:
             whole = row.overall[metric].mean is not None or so_far is None
             means.append(str(row.overall[metric]) if whole else f"({so_far:.1f})")
         state = f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else "")
-        table.add_row(row.method, *means, f"{row.seconds['learn'] + row.seconds['adapt']:.1f}", state)
+        free = "yes" if row.source_free else "no"
+        table.add_row(row.method, free, *means, f"{row.seconds['learn'] + row.seconds['adapt']:.1f}", state)
     return table
 
 

@@ -78,7 +78,7 @@ class Imagenet:
             return labelled
         found = read(folder)
         assert isinstance(found, Samples)
-        return Samples(found.paths, np.asarray(self._val_labels(found.paths)))
+        return Samples(found.paths, np.asarray(self._val_labels([Path(str(path)) for path in found.paths])))
 
     def _val_labels(self, paths: Sequence[Path]) -> list[str]:
         if file := self._file(SOLUTION):

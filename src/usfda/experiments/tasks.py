@@ -16,7 +16,7 @@ from ..backbones.backbone import Backbone
 from ..backbones.zoo import get_backbone
 from ..config import Config
 from ..data.reading import check_source, read
-from ..data.samples import Features, Matrix, Samples
+from ..data.samples import Features, Matrix, Place, Samples
 from ..errors import InputError
 from ..features.extract import Extractor
 
@@ -95,7 +95,7 @@ class TaskReader:
         self._name, self._config = backbone, config
         self._sides: dict[Any, tuple[Any, Features]] = {}
         # An image's key, and where its vector is; None where it cannot be read.
-        self._seen: dict[Path, tuple[bytes, Matrix, int] | None] = {}
+        self._seen: dict[Place, tuple[bytes, Matrix, int] | None] = {}
 
     @cached_property
     def backbone(self) -> Backbone:

@@ -6,14 +6,13 @@ import hashlib
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import numpy as np
 
 from ..backbones.backbone import Backbone
 from ..config import Config, Progress
 from ..data.images import read_file
-from ..data.samples import Features, Matrix, Samples
+from ..data.samples import Features, Matrix, Place, Samples
 from ..errors import InputError, UnreadableImage
 from .engines import Engine, Threads
 from .store import Rows, Store
@@ -141,7 +140,7 @@ class Extractor:
         raise RuntimeError("features vanish from the store as fast as they are made")
 
 
-def _warn_skipped(paths: Sequence[Path], errors: dict[int, str]) -> None:
+def _warn_skipped(paths: Sequence[Place], errors: dict[int, str]) -> None:
     skipped = sorted(errors)
     shown = skipped if log.isEnabledFor(logging.DEBUG) else skipped[:20]
     named = "; ".join(f"{paths[i]} ({errors[i]})" for i in shown)

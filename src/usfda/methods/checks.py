@@ -20,7 +20,8 @@ class CheckSettings:
     evidence: tuple[float, ...] = (0.5, 0.7, 0.9, 1.1)
     too_high: tuple[float, ...] = (0.81, 0.76, 0.63, 0.54)
     too_low: tuple[float, ...] = (0.62, 0.56, 0.37, 0.23)
-    absent: float = 0.1  # of the samples of a usual class: a class with fewer seems absent
+    absent: float = 0.1  # of the samples of a usual class: a class with fewer than that, and than
+    few: int = 2  # samples, seems absent; nothing is said of it where the target has fewer for each class
     better: float = 0.2  # gain of consistency from which on a decision looks better: right in four of five tasks
     worse: float = 0.02  # loss of consistency from which on a decision looks worse
 
@@ -64,6 +65,9 @@ def check(
             verdict = "worse"
     mass = weight @ probability[:, :-1]
     usual = np.median(mass[mass >= 1]) if (mass >= 1).any() else 1.0
+    # A few samples of a class are some, however many the others have; and a few in all need not show every class.
+    least = min(settings.absent * usual, settings.few)
+    enough = weight.sum() >= settings.few * len(classes)
     return {
         "verdict": verdict,
         "consistency": {"source": before, "adapted": after},
@@ -72,5 +76,5 @@ def check(
         "weak": evidence < settings.weak,
         "unknown_estimate": round(100 * share, 2),
         "unknown_interval": [round(100 * float(x), 2) for x in (low, high)],
-        "absent": [name for name, m in zip(classes, mass, strict=True) if m < settings.absent * usual],
+        "absent": [name for name, m in zip(classes, mass, strict=True) if enough and m < least],
     }

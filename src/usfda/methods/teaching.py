@@ -23,6 +23,7 @@ from .heads import UsfdaHead
 from .vendor import normalise
 
 NEARNESS = 2.0  # weight of the cosine in a(g, e): it is about a quarter where the first part is one
+STRANGE = 0.5  # of cohesion², which is what the cosine of two samples of a source class is about: below, all is strange
 AKIN = 0.5  # a group that was unknown is claimed above this: the same cluster, or a cosine that few strangers reach
 
 
@@ -100,8 +101,11 @@ def _with_examples(head: UsfdaHead, x: np.ndarray, y: np.ndarray, fresh: np.ndar
     p, p_e, p_s = (_posterior(head, points, there) for points in (z, z_e, prototypes))
     is_known = p[:, :classes].max(1) >= p[:, classes:].sum(1)
     component = np.where(is_known, p[:, :classes].argmax(1), classes + _argmax(p[:, classes:]))
+    affinity = _affinity(z_e, p_e, z, p)
+    # The mixture takes anything for one of its components: an example that resembles no group claims none.
+    affinity[(z_e @ z.T).max(1) < STRANGE * head.geometry.cohesion**2] = -np.inf
     akin = np.full((classes, len(z)), -np.inf)
-    np.maximum.at(akin, y, _affinity(z_e, p_e, z, p))
+    np.maximum.at(akin, y, affinity)
     # A source class sets its prototype against the examples.
     own = _affinity(z, p, prototypes, p_s)[np.arange(len(z)), component.clip(max=len(prototypes) - 1)]
     claimed = akin.max(0) > np.where(component < len(prototypes), own, AKIN)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,7 @@ from ..methods.heads import UsfdaHead, starting_head
 from ..methods.mixture import Points, fit_mixture, typicality_of
 from ..methods.paper import FEW, PaperSettings, train_target
 from ..methods.vendor import signed_root, signed_square
-from ..model import Model, versions
+from ..model import Model, as_model, versions
 from .common import METHODS, Clock, Method, check_choice, rounded, settings_from
 
 log = logging.getLogger("usfda")
@@ -31,7 +32,7 @@ CANDIDATES = 5000  # samples of a cluster that they are chosen from, at most
 
 
 def adapt(
-    model: Model,
+    model: Model | str | Path,
     target: Any,
     *,
     method: Method = "usfda",
@@ -51,9 +52,9 @@ def adapt(
 
     Parameters
     ----------
-    model : Model
+    model : Model or path
         The vendor's model.
-    target : path, sequence of paths, array, Samples or Features
+    target : path, sequence of paths or images, array, Samples or Features
         A folder or a list of images, a ``.npz`` or an array of vectors. Labels that it may have are never looked at,
         except by ``classes``.
     method : {"usfda", "paper"}
@@ -83,12 +84,15 @@ def adapt(
     >>> adapted = adapt(adapted, "newer-photos/", update=True)       # doctest: +SKIP
     """
     config = config or Config()
-    if not isinstance(model, Model):
-        raise InputError("adapt takes a model; read one from its file with usfda.load(FILE)")
+    model = as_model(model)
     check_choice("method", method, METHODS)
     if reject_at_most is not None and not 0 <= reject_at_most <= 1:
         raise InputError(f"reject_at_most is a share of the target, from 0 to 1, not {reject_at_most}")
     earlier = _earlier(model, method) if update else None
+    if model.adapted and not update:
+        taught = ", ".join(model.classes_[len(model.source_classes) :])
+        lost = f", and what it was taught ({taught}) is not in it" if taught else ""
+        log.warning("the model was adapted before; this starts anew from the vendor's part%s (--update goes on)", lost)
     was = model.card["deployment"] if update else {}
     if reject_at_most is None and "reject_at_most" in was:
         reject_at_most = was["reject_at_most"] / 100

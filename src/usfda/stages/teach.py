@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,11 +16,11 @@ from ..errors import InputError
 from ..methods import teaching
 from ..methods.heads import UsfdaHead
 from ..methods.vendor import signed_root, signed_square
-from ..model import Model
+from ..model import Model, as_model
 
 
 def teach(
-    model: Model,
+    model: Model | str | Path,
     examples: Any = None,
     y: Any = None,
     *,
@@ -33,7 +34,7 @@ def teach(
 
     Parameters
     ----------
-    model : Model
+    model : Model or path
         One that was adapted with method ``usfda``.
     examples : path, sequence of paths or images, array, Samples or Features, optional
         One or a few labelled images for each class, new or known, as for ``procure``.
@@ -51,6 +52,7 @@ def teach(
     >>> model = teach(model, names={3: "giraffe", 5: "zebra"})        # doctest: +SKIP
     >>> model = teach(model, "examples/")                # doctest: +SKIP
     """
+    model = as_model(model)
     if not isinstance(model.head, UsfdaHead):
         raise InputError("only a model that was adapted with method usfda can be taught; adapt it first")
     names = dict(names or {})

@@ -1,0 +1,228 @@
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import blobs
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from usfda import InputError, Model, adapt, evaluate, load, teach
+from usfda.cli.main import main
+from usfda.data.reading import UNKNOWN
+from usfda.methods.teaching import masses
+
+NEW = {"c7": "giraffe", "c8": "zebra"}
+
+
+@pytest.fixture(scope="module")
+def target() -> tuple[np.ndarray, np.ndarray]:
+    """Source classes 0 and 1, and two things that the source does not have."""
+    X, y = blobs([0, 1, 7, 8], 30, shift=0.5, seed=1)
+    return X, np.asarray([NEW.get(str(label), str(label)) for label in y])
+
+
+@pytest.fixture
+def adapted(vector_model: Model, target: tuple[np.ndarray, np.ndarray]) -> Model:
+    return adapt(vector_model, target[0])
+
+
+def majority(model: Model, X: np.ndarray, y: np.ndarray) -> dict[int, str]:
+    """The clusters, named as a person would."""
+    cluster = model.decide(X).cluster
+    assert cluster is not None
+    names = {}
+    for c in np.unique(cluster[cluster > 0]).tolist():
+        found, counts = np.unique(y[cluster == c], return_counts=True)
+        names[c] = str(found[counts.argmax()])
+    return names
+
+
+def test_named_clusters_are_classes_like_the_others(
+    adapted: Model, target: tuple[np.ndarray, np.ndarray], tmp_path: Path
+) -> None:
+    X, y = target
+    before = adapted.predict(X)
+    assert np.mean(before[np.isin(y, list(NEW.values()))] == UNKNOWN) > 0.9
+    names = majority(adapted, X, y)
+    assert set(names.values()) == set(NEW.values())
+    taught = teach(adapted, names=names)
+    assert adapted.classes_ == adapted.source_classes  # what comes in is left as it is
+    assert np.array_equal(adapted.predict(X), before)
+    assert taught.classes_ == [*adapted.source_classes, "giraffe", "zebra"]
+    taught.save(tmp_path / "m.usfda")
+    again = load(tmp_path / "m.usfda")
+    assert again.classes_ == taught.classes_
+    for model in (taught, again):
+        labels, p = model.predict(X), model.predict_proba(X)
+        assert np.mean(labels == y) > 0.9
+        assert p.shape == (len(X), len(model.classes_) + 1)
+        assert p.sum(1) == pytest.approx(1, abs=1e-5)
+        result = evaluate(model, X, y)
+        assert result["private_classes"] == []
+        assert result["shared_accuracy"] > 90
+        assert {record.label for record in model.predictions(X)} >= set(NEW.values())
+    findings = again.findings
+    assert findings is not None
+    assert {of.name for of in findings.taught} == set(NEW.values())
+    assert all(
+        of.examples == 0 and of.clusters >= 1 and of.images == pytest.approx(30, abs=8) for of in findings.taught
+    )
+    assert findings.clusters == ()
+    assert findings.unknown_share < 10
+
+
+@pytest.mark.parametrize("each", [1, 3])
+def test_examples_make_classes(adapted: Model, target: tuple[np.ndarray, np.ndarray], each: int) -> None:
+    X, y = target
+    rows = np.concatenate([np.flatnonzero(y == name)[:each] for name in NEW.values()])
+    taught = teach(adapted, X[rows], y[rows])
+    rest = np.setdiff1d(np.arange(len(X)), rows)
+    assert np.mean(taught.predict(X[rest]) == y[rest]) > 0.9
+    assert taught.card["deployment"]["taught"]["giraffe"]["examples"] == each
+
+
+def test_one_of_two_new_things_leaves_the_other_unknown(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = target
+    row = np.flatnonzero(y == "zebra")[:1]
+    taught = teach(adapted, X[row], ["zebra"])
+    labels = taught.predict(X)
+    assert np.mean(labels[y == "zebra"] == "zebra") > 0.9
+    assert np.mean(labels[y == "giraffe"] == UNKNOWN) > 0.9
+    both = teach(taught, names=majority(taught, X, y))
+    assert both.classes_[-2:] == ["zebra", "giraffe"]
+    assert np.mean(both.predict(X) == y) > 0.9
+
+
+def test_names_and_examples_at_once(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = target
+    giraffes = {c: name for c, name in majority(adapted, X, y).items() if name == "giraffe"}
+    row = np.flatnonzero(y == "zebra")[:1]
+    taught = teach(adapted, X[row], ["zebra"], names=giraffes)
+    assert np.mean(taught.predict(X) == y) > 0.9
+
+
+def test_a_cluster_may_be_a_class_that_is_there(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = target
+    taught = teach(adapted, names=dict.fromkeys(majority(adapted, X, y), "c2"))
+    assert taught.classes_ == adapted.classes_
+    assert np.mean(taught.predict(X)[np.isin(y, list(NEW.values()))] == "c2") > 0.5
+
+
+def test_what_was_taught_survives_an_update(
+    adapted: Model, target: tuple[np.ndarray, np.ndarray], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    X, y = target
+    taught = teach(adapted, names=majority(adapted, X, y))
+    more, labels = blobs([0, 1, 7, 8], 30, shift=0.5, seed=2)
+    later = adapt(taught, more, update=True)
+    assert later.classes_ == taught.classes_
+    expected = [NEW.get(str(label), str(label)) for label in labels]
+    assert np.mean(later.predict(more) == expected) > 0.85
+    later.save(tmp_path / "m.usfda")
+    assert load(tmp_path / "m.usfda").classes_ == taught.classes_
+    anew = adapt(taught, more)
+    assert anew.classes_ == taught.source_classes
+    assert "starts anew" in caplog.text
+    assert "giraffe, zebra" in caplog.text
+
+
+def test_teaching_can_be_undone(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = target
+    taught = teach(adapted, names=majority(adapted, X, y))
+    one = teach(taught, forget=["giraffe"])
+    assert one.classes_ == [*adapted.source_classes, "zebra"]
+    assert np.mean(one.predict(X)[y == "giraffe"] == UNKNOWN) > 0.9
+    assert np.mean(one.predict(X)[y == "zebra"] == "zebra") > 0.9
+    none = teach(one, forget=["zebra"])
+    assert none.classes_ == adapted.classes_
+    assert np.mean(none.predict(X) == adapted.predict(X)) > 0.98
+
+
+def test_the_vendors_part_stays(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    X, y = target
+    taught = teach(adapted, names=majority(adapted, X, y))
+    assert taught.vendor is adapted.vendor
+    assert np.array_equal(taught.source_model.predict(X), adapted.source_model.predict(X))
+
+
+def test_no_vector_of_a_single_example_is_kept(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    """Neither itself nor as the difference of what was there before."""
+    X, y = target
+    row = np.flatnonzero(y == "zebra")[0]
+    taught = teach(adapted, X[[row]], ["zebra"])
+    other = teach(adapted, X[[row]] + 1e-3, ["zebra"])
+    for name, tensor in taught.head.tensors().items():
+        assert np.array_equal(tensor, other.head.tensors()[name]), name
+
+
+def test_an_example_like_nothing_in_the_target(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    strange, _ = blobs([5], 3, shift=0.5, seed=3)
+    with pytest.raises(InputError, match="nothing in the target is like the one example of okapi; give two or more"):
+        teach(adapted, strange[:1], ["okapi"])
+    with pytest.raises(InputError, match="give two or more"):  # copies are one
+        teach(adapted, strange[[0, 0]], ["okapi", "okapi"])
+    taught = teach(adapted, strange[:2], ["okapi", "okapi"])
+    assert taught.predict(strange[2:])[0] == "okapi"
+    assert np.mean(taught.predict(target[0]) == adapted.predict(target[0])) > 0.98
+
+
+def test_what_cannot_be_taught(vector_model: Model, adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    X, _ = target
+    clusters = len(adapted.decide(X[:1]).probability[0])  # type: ignore[index]
+    with pytest.raises(InputError, match="only a model that was adapted with method usfda can be taught"):
+        teach(vector_model, names={1: "a"})
+    with pytest.raises(InputError, match="nothing to teach"):
+        teach(adapted)
+    with pytest.raises(InputError, match=r"there is no cluster 99; the model has clusters 1 to \d"):
+        teach(adapted, names={99: "a"})
+    with pytest.raises(InputError, match="called 'unknown'"):
+        teach(adapted, names={1: "Unknown"})
+    with pytest.raises(InputError, match="'horse' is no taught class; none was taught"):
+        teach(adapted, forget=["horse"])
+    assert clusters == len(adapted.classes_) + 1
+
+
+@settings(deadline=None, max_examples=25)
+@given(st.integers(0, 10**6))
+def test_masses_are_those_that_the_bias_was_made_of(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    mass = np.round(rng.gamma(1, 20, rng.integers(2, 30)), 3) + 0.01
+
+    class Head:
+        counts = mass
+        bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
+
+    assert masses(Head) == pytest.approx(mass, rel=1e-4, abs=1e-3)  # type: ignore[arg-type]
+
+
+def test_the_command(
+    adapted: Model, target: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    X, y = target
+    file, taught = tmp_path / "client.usfda", tmp_path / "taught.usfda"
+    adapted.save(file)
+    row = np.flatnonzero(y == "zebra")[:1]
+    np.savez(tmp_path / "examples.npz", X=X[row], y=["zebra"])
+    giraffe = next(c for c, name in majority(adapted, X, y).items() if name == "giraffe")
+    call = ["teach", str(file), str(tmp_path / "examples.npz"), "--name", f"{giraffe}=giraffe", "-o", str(taught)]
+    assert main(call) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{len(adapted.classes_) + 2} classes" in said
+    assert "taught class giraffe: from 1 named cluster, about" in said
+    assert "taught class zebra: from 1 example, about" in said
+    assert np.mean(load(taught).predict(X) == y) > 0.9
+    assert main(["inspect", str(taught)]) == 0
+    shown = capsys.readouterr().out
+    assert "taught class zebra" in shown
+    assert main(["teach", str(taught), "--forget", "zebra", "-o", str(taught)]) == 0
+    assert load(taught).classes_[-1] == "giraffe"
+    capsys.readouterr()
+    for wrong, text in (
+        (["--name", "giraffe"], "as 3=giraffe"),
+        (["--name", "x=giraffe"], "as 3=giraffe"),
+        (["--name", "1=a", "--name", "1=b"], "cluster 1 is named twice"),
+        ([], "nothing to teach"),
+    ):
+        assert main(["teach", str(file), *wrong, "-o", str(tmp_path / "no.usfda")]) == 2
+        assert text in " ".join(capsys.readouterr().err.split())
+        assert not (tmp_path / "no.usfda").exists()
