@@ -92,7 +92,8 @@ def suspects(truth: np.ndarray, labels: np.ndarray, private: list[str], absent: 
     for name in private:
         mine, counts = np.unique(labels[truth == name], return_counts=True)
         most = str(mine[counts.argmax()])
-        if near := difflib.get_close_matches(_plain(name), list(plain), 1, SIMILAR):
+        alike = [other for other in plain if _digits(other) == _digits(name)]  # room3 is not nearly room4
+        if near := difflib.get_close_matches(_plain(name), alike, 1, SIMILAR):
             found[name] = plain[near[0]]
         elif most in absent and counts.max() > counts.sum() / 2:
             found[name] = most
@@ -102,6 +103,10 @@ def suspects(truth: np.ndarray, labels: np.ndarray, private: list[str], absent: 
 def _plain(name: str) -> str:
     """In small letters, without separators and the s of a plural."""
     return "".join(c for c in name.casefold() if c.isalnum()).rstrip("s")
+
+
+def _digits(name: str) -> str:
+    return "".join(filter(str.isdecimal, name))
 
 
 def score_decision(truth: np.ndarray, decision: Decision, classes: Sequence[str]) -> dict[str, Any]:

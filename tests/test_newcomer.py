@@ -1,0 +1,200 @@
+"""What a person who tries it for the first time does: other names, other formats, images in memory, several folders."""
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import texture, write_photos
+from PIL import Image
+
+from usfda import Model, adapt, evaluate, load, procure
+from usfda.cli.main import main
+from usfda.data.images import FORMATS
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str], cache: Path) -> Run:
+    def call(*args: object) -> tuple[int, str, str]:
+        code = main(["--cache", str(cache), *map(str, args)])
+        out, err = capsys.readouterr()
+        return code, " ".join(out.split()), " ".join(err.split())
+
+    return call
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory, photos: Path, new_photos: Path) -> tuple[Path, Path]:
+    """A vendor's file and a client's."""
+    folder = tmp_path_factory.mktemp("models")
+    vendor = procure(photos, method="usfda", backbone="pixels")
+    vendor.save(folder / "vendor.usfda")
+    adapt(vendor, new_photos).save(folder / "client.usfda")
+    return folder / "vendor.usfda", folder / "client.usfda"
+
+
+def renamed(photos: Path, folder: Path, **names: str) -> Path:
+    """The same photographs, some classes of which have other names."""
+    for kind in photos.iterdir():
+        (folder / names.get(kind.name, kind.name)).mkdir(parents=True)
+        for file in kind.iterdir():
+            (folder / names.get(kind.name, kind.name) / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def test_evaluate_says_what_it_took_as_what(
+    run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path
+) -> None:
+    code, shown, _ = run("evaluate", models[1], new_photos, "--json", tmp_path / "r.json")
+    assert code == 0
+    assert "adapted source model" in shown
+    assert "40 samples; 2 shared classes: kind0, kind1" in shown
+    assert "counted as unknown, 2 classes: kind4, kind5" in shown
+    result = json.loads((tmp_path / "r.json").read_text())
+    assert result["suspects"] == {}
+    assert {"t_avg", "per_class", "confusion"} <= set(result["source_model"])
+
+
+@pytest.mark.parametrize("other", ["Kind-0", "kind_0s", "stripes"])
+def test_a_class_under_another_name_is_suspected(
+    run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path, other: str
+) -> None:
+    """By its name, or because its samples are labelled so."""
+    folder = renamed(new_photos, tmp_path / "photos", kind0=other)
+    code, shown, warned = run("evaluate", models[1], folder)
+    assert code == 0
+    assert f"counted as unknown, 3 classes: {', '.join(sorted([other, 'kind4', 'kind5']))}" in shown
+    assert (
+        f"{other} counts as unknown, but may be the model's kind0; if so: --rename FILE, with {other},kind0" in warned
+    )
+    (tmp_path / "names.csv").write_text(f"{other},kind0\n")
+    code, shown, warned = run("evaluate", models[1], folder, "--rename", tmp_path / "names.csv")
+    assert "2 shared classes: kind0, kind1" in shown
+    assert "may be" not in warned
+
+
+def test_nothing_shared_is_a_warning(run: Run, models: tuple[Path, Path], tmp_path: Path) -> None:
+    folder = write_photos(tmp_path / "new", [4, 5], 6, invert=True)
+    code, _, warned = run("evaluate", models[1], folder)
+    assert code == 0
+    assert "no class of" in warned
+    assert "all of it counts as unknown" in warned
+
+
+def test_what_is_not_read_is_counted(run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path) -> None:
+    folder = renamed(new_photos, tmp_path / "photos")
+    for name in ("a.pdf", "b.MOV", "c.mov", "d.txt"):
+        (folder / "kind0" / name).write_bytes(b"?")
+    for call in (("predict", models[1], folder, "--quiet"), ("evaluate", models[1], folder, "--quiet")):
+        code, _, warned = run(*call)
+        assert code == 0
+        assert "2 .mov, 1 .pdf left out: such files are not read; save them as JPEG or PNG" in warned
+
+
+@pytest.mark.parametrize("suffix", [".avif", ".heic"])
+def test_formats_of_telephones(models: tuple[Path, Path], tmp_path: Path, suffix: str) -> None:
+    pillow_heif = pytest.importorskip("pillow_heif")
+    pillow_heif.register_heif_opener()
+    image = Image.fromarray(texture(0, np.random.default_rng(5), side=64, invert=True))
+    image.save(tmp_path / f"a{suffix}", quality=95)
+    image.save(tmp_path / "a.png")
+    model = load(models[1])
+    assert model.predict(tmp_path / f"a{suffix}") == model.predict(tmp_path / "a.png")
+    assert suffix in {s for suffixes in FORMATS.values() for s in suffixes}
+
+
+def test_images_in_memory_are_as_good_as_files(models: tuple[Path, Path], photos: Path, new_photos: Path) -> None:
+    files = sorted(new_photos.rglob("*.png"))
+    opened = [Image.open(file) for file in files]
+    arrays = np.stack([np.asarray(image) for image in opened])
+    model, labels = load(models[1]), [file.parent.name for file in files]
+    expected = model.predict_proba(files)
+    for given in (opened, arrays, list(arrays)):
+        assert model.predict_proba(given) == pytest.approx(expected, abs=1e-6)
+        assert np.asarray(model.features(given)) == pytest.approx(np.asarray(model.features(files)), abs=1e-6)
+    assert evaluate(model, arrays, labels)["t_avg"] == pytest.approx(evaluate(model, new_photos)["t_avg"])
+    assert model.predict(opened[0])[0] == model.predict(files[0])[0]
+    assert next(iter(model.predictions(opened))).path == "image 0"
+    source = sorted(photos.rglob("*.png"))
+    vendor = procure(
+        [Image.open(file) for file in source], [file.parent.name for file in source], method="usfda", backbone="pixels"
+    )
+    adapted = adapt(vendor, arrays)
+    assert np.array_equal(adapted.predict(arrays), adapt(models[0], new_photos).predict(files))
+
+
+def test_what_is_no_image_says_so(models: tuple[Path, Path]) -> None:
+    with pytest.raises(ValueError, match=r"image 0: an image is an array of uint8.*not float64 \(4, 4, 3\)"):
+        load(models[1]).predict([np.zeros((4, 4, 3))])
+
+
+def test_findings_are_a_value(models: tuple[Path, Path], new_photos: Path) -> None:
+    adapted = adapt(models[0], new_photos)
+    findings = adapted.findings
+    assert findings is not None
+    assert findings.samples == 40
+    assert findings.verdict in ("better", "unclear", "worse")
+    assert sum(cluster.samples for cluster in findings.clusters) == round(findings.unknown_share * 40 / 100)
+    assert all(Path(name).is_file() for cluster in findings.clusters for name in cluster.examples)
+    assert load(models[0]).findings is None
+    again = load(models[1]).findings
+    assert again is not None
+    assert [(c.number, c.samples) for c in again.clusters] == [(c.number, c.samples) for c in findings.clusters]
+
+
+def test_adapt_takes_several_paths_and_ends_with_what_to_do_next(
+    run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path
+) -> None:
+    parts = [new_photos / f"kind{k}" for k in (0, 1, 4, 5)]
+    code, _, notes = run("adapt", models[0], *parts, "-o", tmp_path / "m.usfda")
+    assert code == 0
+    assert "adapted to 40 samples" in notes
+    assert notes.count("target features") == 1
+    assert f"usfda report {tmp_path / 'm.usfda'} {parts[0]}" in notes
+    assert np.array_equal(load(tmp_path / "m.usfda").predict(new_photos), load(models[1]).predict(new_photos))
+    found = load(tmp_path / "m.usfda").findings
+    assert found is not None
+    if found.clusters:
+        assert f"usfda teach {tmp_path / 'm.usfda'} --name {found.clusters[0].number}=NAME" in notes
+
+
+def test_a_list_on_standard_input(
+    run: Run, models: tuple[Path, Path], new_photos: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = sorted(new_photos.rglob("*.png"))[:3]
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(map(str, files))))
+    code, shown, _ = run("predict", models[1], "-", "--format", "csv", "--quiet")
+    assert code == 0
+    assert all(str(file) in shown for file in files)
+
+
+def test_a_format_and_a_name_that_disagree(
+    run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path
+) -> None:
+    code, _, said = run("predict", models[1], new_photos, "--format", "csv", "-o", tmp_path / "a.jsonl")
+    assert code == 2
+    assert "--format csv does not go with" in said
+    assert not (tmp_path / "a.jsonl").exists()
+
+
+def test_predict_notes_that_a_model_was_not_adapted(run: Run, models: tuple[Path, Path], new_photos: Path) -> None:
+    assert "was not adapted" in run("predict", models[0], new_photos)[2]
+    assert "was not adapted" not in run("predict", models[1], new_photos)[2]
+
+
+def test_a_few_samples_say_nothing_of_absent_classes(vector_model: Model) -> None:
+    from conftest import blobs
+
+    X, _ = blobs([0, 1], 4, shift=0.5, seed=1)
+    findings = adapt(vector_model, X).findings
+    assert findings is not None
+    assert findings.absent == ()
+    many, _ = blobs([0, 1], 40, shift=0.5, seed=1)
+    rare, _ = blobs([2], 4, shift=0.5, seed=2)
+    findings = adapt(vector_model, np.concatenate([many, rare])).findings
+    assert findings is not None
+    assert "c2" not in findings.absent  # four are some
