@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .data.samples import Features, Samples
     from .errors import InputError
+    from .estimator import UsfdaClassifier
     from .methods.decision import Decision
     from .methods.findings import Findings
     from .methods.groups import UsfdaSettings
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from .stages.adapt import adapt
     from .stages.procure import procure
     from .stages.teach import teach
+    from .tracking import get_tracker
 
 __version__ = "0.2.0.dev0"
 _HOME = {
@@ -30,9 +32,11 @@ _HOME = {
     "Prediction": "model",
     "ProcurementSettings": "methods.procurement",
     "Samples": "data.samples",
+    "UsfdaClassifier": "estimator",
     "UsfdaSettings": "methods.groups",
     "adapt": "stages.adapt",
     "evaluate": "metrics",
+    "get_tracker": "tracking",
     "load": "model",
     "procure": "stages.procure",
     "teach": "stages.teach",
@@ -48,9 +52,11 @@ __all__ = [
     "Prediction",
     "ProcurementSettings",
     "Samples",
+    "UsfdaClassifier",
     "UsfdaSettings",
     "adapt",
     "evaluate",
+    "get_tracker",
     "load",
     "procure",
     "teach",

@@ -17,10 +17,12 @@ from .data.reading import UNKNOWN, read
 from .data.samples import Features, Matrix, Samples
 from .errors import InputError
 from .features.extract import Extractor
+from .files import atomic_write
 from .methods.decision import STRICTNESS, Decision, check_strictness, known_score
 from .methods.findings import Findings
 from .methods.heads import HEADS, Head, starting_head
 from .methods.vendor import Vendor, own_part
+from .modelcard import FILE, PAGE, card_text
 from .modelfile import MESSAGE, ModelFile, read_model_file, write_model_file
 
 CHUNK = 512  # images at a time when predicting: memory does not depend on their number
@@ -263,8 +265,21 @@ class Model:
             )
         self.backbone = backbone
 
+    def page(self) -> str:
+        """The card as a page that model hubs show, in Markdown."""
+        return card_text(self.classes_, self.card, self.findings)
+
     def save(self, path: str | Path, *, backbone: bool = True) -> None:
-        """Write the file, whole or not at all; ``backbone=False`` leaves the ONNX file out and keeps its sha256."""
+        """Write the file, whole or not at all; ``backbone=False`` leaves the ONNX file out and keeps its sha256.
+
+        In a folder that is there already, or a path that ends with a slash, the file is called ``model.usfda``, and a
+        page that model hubs show lies beside it; ``load`` takes the folder.
+        """
+        if Path(path).is_dir() or str(path).endswith("/"):
+            Path(path).mkdir(parents=True, exist_ok=True)
+            with atomic_write(Path(path) / PAGE) as page:
+                page.write(self.page().encode())
+            path = Path(path) / FILE
         tensors = self.vendor.tensors()
         tensors |= {f"{self.head.part}.{name}": t for name, t in self.head.tensors().items()}
         card = {"classes": self.source_classes, "head": self.head.name, **self.card}
@@ -273,11 +288,15 @@ class Model:
 
 
 def load(path: str | Path) -> Model:
-    """Read a model file. It may come from a stranger: nothing in it is executed before it has been checked.
+    """Read a model file, or the one in a folder that ``save`` made.
+
+    It may come from a stranger: nothing in it is executed before it has been checked.
 
     >>> model = load("client.usfda")                     # doctest: +SKIP
     """
     path = Path(path)
+    if path.is_dir():
+        path /= FILE
     content = read_model_file(path)
     card = dict(content.card)
     classes, head = card.pop("classes"), HEADS[card.pop("head")]

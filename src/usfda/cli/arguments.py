@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -32,8 +32,15 @@ BackboneFile = Annotated[
     str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")
 ]
 WithoutBackbone = Annotated[bool, typer.Option("--without-backbone", help="Leave the backbone out, keep its sha256.")]
-ModelIn = Annotated[Path, typer.Argument(metavar="MODEL", help="A .usfda file.", show_default=False)]
+ModelIn = Annotated[
+    Path,
+    typer.Argument(metavar="MODEL", help="A .usfda file, or a folder with model.usfda in it.", show_default=False),
+]
 ModelOut = Annotated[Path, typer.Option("-o", "--output", help="The .usfda file to write.", show_default=False)]
+Track = Annotated[
+    str | None,
+    typer.Option(metavar="TRACKER", help="Send losses and findings to `tensorboard:FOLDER` or `mlflow`."),
+]
 STRICT = "A sample is *unknown* where its score is below this: from 0 (never) to 1 (readily); 0.5 is the method's own."
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
 
@@ -47,6 +54,15 @@ def model_of(path: Path, backbone: str | None) -> Model:
     if backbone is not None:
         model.use_backbone(get_backbone(backbone))
     return model
+
+
+def tracker_of(name: str | None) -> Callable[[Model], None]:
+    """What sends a model's last stage to a tracker, where one is asked for; found before the long work."""
+    if name is None:
+        return lambda model: None
+    from ..tracking import get_tracker
+
+    return get_tracker(name)
 
 
 def settings_of(kind: type[Settings], pairs: Sequence[str] | None) -> Settings:

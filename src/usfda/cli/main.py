@@ -29,12 +29,14 @@ from .arguments import (
     ModelOut,
     Seed,
     Set,
+    Track,
     WithoutBackbone,
     globals_first,
     model_of,
     pairs_of,
     settings_of,
     share_of,
+    tracker_of,
 )
 from .experiments import compare, reproduce
 from .output import (
@@ -50,9 +52,9 @@ from .output import (
     out,
     printable,
     progress_bar,
-    text_writer,
     write_json,
     write_predictions,
+    writer_of,
 )
 from .teach import teach
 
@@ -63,7 +65,6 @@ app = typer.Typer(
     help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
     "*unknown* to the rest.",
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
@@ -72,7 +73,8 @@ app.add_typer(cache_app, name="cache")
 log = logging.getLogger("usfda")
 
 INTERRUPTED = "interrupted; features and runs so far are kept, and the next call goes on from there"
-FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".txt": "table"}  # of predictions, by the suffix of their file
+# Of predictions, by the suffix of their file.
+FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
 
 
 @app.callback()
@@ -116,6 +118,7 @@ def procure(
     ] = None,
     seed: Seed = 0,
     settings: Set = None,
+    track: Track = None,
     without_backbone: WithoutBackbone = False,
 ) -> None:
     """The vendor's stage: learn the labelled SOURCE, and what is none of its classes.
@@ -128,6 +131,7 @@ def procure(
     from ..stages.procure import procure as run
 
     check_output(output)
+    tracker = tracker_of(track)
     model = run(
         source,
         method=method,  # type: ignore[arg-type]
@@ -139,6 +143,7 @@ def procure(
         config=ctx.obj,
     )
     model.save(output, backbone=not without_backbone)
+    tracker(model)
     card = model.card["procurement"]
     checked = card["validation"]
     log.info("%s: %d classes, %d samples", output, len(model.classes_), sum(card["classes"].values()))
@@ -180,6 +185,7 @@ def adapt(
         list[str] | None, typer.Option("--set", help="A setting of the method, as KEY=VALUE; may be repeated.")
     ] = None,
     json_file: JsonOut = None,
+    track: Track = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
 ) -> None:
@@ -198,6 +204,7 @@ def adapt(
     from ..stages.adapt import adapt as run
 
     check_output(output, json_file)
+    tracker = tracker_of(track)
     adapted = run(
         model_of(model, backbone),
         read_several(target),
@@ -211,6 +218,7 @@ def adapt(
         config=ctx.obj,
     )
     adapted.save(output, backbone=not without_backbone)
+    tracker(adapted)
     findings = adapted.findings
     assert findings is not None
     for line in describe_adaptation(findings, str(output), " ".join(target)):
@@ -224,8 +232,10 @@ def predict(
     ctx: typer.Context,
     model: ModelIn,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Images, folders, lists, features (.npz).")],
-    form: Annotated[str | None, typer.Option("--format", help="`table`, `csv` or `jsonl`.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", help="A .csv, .jsonl or .txt (table) file.")] = None,
+    form: Annotated[str | None, typer.Option("--format", help="`table`, `csv`, `jsonl` or `parquet`.")] = None,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", help="A .csv, .jsonl, .parquet or .txt (table) file.")
+    ] = None,
     strictness: Annotated[
         float | None, typer.Option(min=0, max=1, help=STRICT + " Default: as the model was adapted.")
     ] = None,
@@ -249,6 +259,8 @@ def predict(
         raise InputError(f"no format {form!r}; choose from {', '.join(sorted(FORMATS.values()))}")
     if by_name not in (None, form):
         raise InputError(f"--format {form} does not go with {output}, whose name says {by_name}; leave one out")
+    if form == "parquet" and output is None:
+        raise InputError("--format parquet is for a file; name one with -o")
     ready = model_of(model, backbone)
     wanted = read_several(paths)
     if no_store:
@@ -262,7 +274,7 @@ def predict(
             counts[record.label] += 1
             yield record
 
-    with text_writer(output) as file:
+    with writer_of(output, binary=form == "parquet") as file:
         write_predictions(records(), form, file)
         if not counts:
             raise InputError("none of the images can be read")
@@ -311,15 +323,24 @@ def evaluate(
 def inspect(
     model: ModelIn,
     as_json: Annotated[bool, typer.Option("--json", help="The whole card, as JSON.")] = False,
+    card_file: Annotated[
+        Path | None, typer.Option("--card", metavar="README.md", help="Write it as a page that model hubs show.")
+    ] = None,
 ) -> None:
     """The card of MODEL, and what its file contains.
 
-    Example: `usfda inspect client.usfda`
+    Examples: `usfda inspect client.usfda` or `usfda inspect client.usfda --card README.md`
     """
+    from ..modelcard import FILE
     from ..modelfile import member_sizes
 
+    check_output(card_file)
     ready = model_of(model, None)
-    size = member_sizes(model)
+    if card_file is not None:
+        with writer_of(card_file, binary=False) as page:
+            page.write(ready.page())
+        return
+    size = member_sizes(model / FILE if model.is_dir() else model)
     if as_json:
         card = {"classes": ready.classes_, "head": ready.head.name, **ready.card, "contents": size}
         print(json.dumps(card, indent=1, ensure_ascii=False))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import io
+import itertools
 import json
 import logging
 import os
@@ -24,6 +25,7 @@ from ..methods.findings import Findings, count
 
 out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
 console = Console(stderr=True, emoji=False)  # all else
+PIECE = 4096  # records that are written together to Parquet
 CLUSTERS = 3  # of the unknown, whose examples are listed; the report shows them all
 EXAMPLES = 3  # of each
 
@@ -84,13 +86,16 @@ def write_json(file: Path | None, content: Any) -> None:
 
 
 @contextmanager
-def text_writer(path: Path | None) -> Iterator[Any]:
-    """A text file that is written whole or not at all; without a path, stdout."""
+def writer_of(path: Path | None, *, binary: bool) -> Iterator[Any]:
+    """A file, of text unless it is to be binary, that is written whole or not at all; without a path, stdout."""
     if path is None:
         yield sys.stdout
         return
     check_output(path)
     with atomic_write(path) as raw:
+        if binary:
+            yield raw
+            return
         file = io.TextIOWrapper(raw, "utf-8", "surrogateescape", "")  # file names may be other than UTF-8
         yield file
         file.flush()
@@ -98,7 +103,10 @@ def text_writer(path: Path | None) -> Iterator[Any]:
 
 
 def write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
-    """Write records of predictions as ``table``, ``csv`` or ``jsonl``."""
+    """Write records of predictions as ``table``, ``csv``, ``jsonl`` or, to a binary file, ``parquet``."""
+    if form == "parquet":
+        _write_parquet(records, file)
+        return
     if form == "csv":
         writer = csv.writer(file)
         columns = [f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share")]
@@ -114,6 +122,26 @@ def write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
             label = f"{record.label} (cluster {record.cluster})" if record.cluster else record.label
             ssm = "" if record.ssm is None else f"  ssm {record.ssm:.2f}"
             file.write(printable(f"{label:<20} score {record.score:.2f}{ssm}  {record.path}  ({best})") + "\n")
+
+
+def _write_parquet(records: Iterable[Any], file: Any) -> None:
+    """Piece by piece: a million records need no more memory than a thousand."""
+    try:
+        import pyarrow as pa
+        from pyarrow.parquet import ParquetWriter
+    except ImportError:
+        raise InputError("Parquet needs: pip install 'usfda[parquet]'") from None
+    best = pa.list_(pa.struct([("class", pa.string()), ("share", pa.float64())]))
+    kinds = [("path", pa.string()), ("label", pa.string()), ("score", pa.float64()), ("ssm", pa.float64())]
+    schema = pa.schema([*kinds, ("top", best), ("cluster", pa.int64())])
+    left = iter(records)
+    with ParquetWriter(file, schema) as writer:
+        while piece := list(itertools.islice(left, PIECE)):
+            rows = [dataclasses.asdict(record) for record in piece]
+            for row in rows:
+                row["path"] = row["path"].encode(errors="backslashreplace").decode()  # may be other than UTF-8
+                row["top"] = [{"class": name, "share": share} for name, share in row["top"]]
+            writer.write_table(pa.Table.from_pylist(rows, schema))
 
 
 def describe_parts(card: dict[str, Any]) -> list[str]:

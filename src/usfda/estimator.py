@@ -1,0 +1,87 @@
+"""The method as an estimator of scikit-learn, on vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .methods.decision import Decision
+from .stages.adapt import adapt
+from .stages.procure import procure
+
+
+class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+    """Learn vectors with labels, adapt to vectors without: what is none of the classes gets the label for unknown.
+
+    Parameters
+    ----------
+    unknown_label : object
+        What ``predict`` gives for unknown, after ``adapt``. Before it every sample gets its best class.
+    strictness : float
+        A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily).
+    random_state : int
+        The same seed on the same machine gives the same model.
+
+    Attributes
+    ----------
+    classes_ : array
+        The labels that ``fit`` has seen, sorted, of the type that they had; the columns of ``predict_proba``.
+    model_ : Model
+        The model, which can be saved; its classes are the positions in ``classes_``.
+
+    Examples
+    --------
+    >>> classifier = UsfdaClassifier().fit(X, y).adapt(X_target)      # doctest: +SKIP
+    >>> classifier.predict(X_target)                     # doctest: +SKIP
+    """
+
+    def __init__(self, *, unknown_label: Any = -1, strictness: float = 0.5, random_state: int = 0):
+        self.unknown_label, self.strictness, self.random_state = unknown_label, strictness, random_state
+
+    def fit(self, X: Any, y: Any) -> UsfdaClassifier:
+        """Learn the classes, as the vendor does."""
+        X, y = validate_data(self, X, y, dtype=np.float32)
+        check_classification_targets(y)
+        self.classes_, place = np.unique(y, return_inverse=True)
+        if len(self.classes_) < 2:
+            raise ValueError("Classifier can't train when only one class is present.")
+        digits = len(str(len(self.classes_)))  # so that names sort as the positions do
+        names = [str(i).zfill(digits) for i in place.tolist()]
+        self.model_ = procure(X, names, method="usfda", seed=self.random_state)
+        return self
+
+    def adapt(self, X: Any) -> UsfdaClassifier:
+        """Adapt to a target, as the client does, from what ``fit`` has learnt."""
+        check_is_fitted(self)
+        X = validate_data(self, X, dtype=np.float32, reset=False)
+        self.model_ = adapt(self.model_.source_model, X, strictness=self.strictness, seed=self.random_state)
+        return self
+
+    def _decide(self, X: Any) -> Decision:
+        check_is_fitted(self)
+        return self.model_.decide(validate_data(self, X, dtype=np.float32, reset=False), self.strictness)
+
+    def predict(self, X: Any) -> np.ndarray:
+        """The class of each sample, or the label for unknown."""
+        decided = self._decide(X)
+        labels: np.ndarray = self.classes_[decided.best]
+        if not self.model_.adapted or decided.known.all():
+            return labels
+        kind = np.result_type(labels, np.asarray(self.unknown_label))
+        return np.where(decided.known, labels.astype(kind), np.asarray(self.unknown_label, kind))
+
+    def predict_proba(self, X: Any) -> np.ndarray:
+        """The probability of each class, if the sample is of one of them."""
+        p = self._decide(X).probability
+        assert p is not None
+        known = np.maximum(p[:, :-1].astype(np.float64), 1e-30)
+        share: np.ndarray = known / known.sum(1, keepdims=True)
+        return share
+
+    def known_score(self, X: Any) -> np.ndarray:
+        """From 0 (unknown) to 1 (known)."""
+        return self._decide(X).score
