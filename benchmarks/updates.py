@@ -1,0 +1,44 @@
+"""A target that arrives in pieces, `adapt --update`, against all of it at once: Office-31, labels only score.
+
+python benchmarks/updates.py OFFICE31 [--pieces 10] [--backbone NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import numpy as np
+
+from usfda import Config, Features, adapt, procure
+from usfda.experiments.datasets import benchmark_tasks
+from usfda.experiments.tasks import TaskReader
+from usfda.metrics import score_decision
+
+FIGURES = {"open-partial": "h_score", "closed": "shared_accuracy"}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("office31")
+    parser.add_argument("--pieces", type=int, default=10)
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    options = parser.parse_args()
+    reader = TaskReader(options.backbone, Config())
+    for gap, figure in FIGURES.items():
+        found = []
+        for task in benchmark_tasks(options.office31, f"office31-{gap}"):
+            source, target = reader.read(task)
+            assert target.labels is not None
+            vendor, X = procure(Features(source.X[:], source.labels), method="usfda"), target.X[:]
+            whole, later = adapt(vendor, X), None
+            for piece in np.array_split(np.random.default_rng(0).permutation(len(X)), options.pieces):
+                later = adapt(later or vendor, X[piece], update=later is not None)
+            assert later is not None
+            both = [score_decision(target.labels, m.decide(X), m.classes_)[figure] for m in (whole, later)]
+            print(f"{gap} {task.name}: at once {both[0]:.1f}, in {options.pieces} pieces {both[1]:.1f}", flush=True)
+            found.append(both)
+        print("{}: at once {:.1f}, in pieces {:.1f}".format(gap, *np.mean(found, 0)))
+
+
+if __name__ == "__main__":
+    main()
