@@ -27,7 +27,7 @@ import safetensors.numpy
 from conftest import blobs, write_photos
 from onnx import TensorProto, helper, numpy_helper
 
-from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure
+from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure, teach
 from usfda.cli.main import main
 from usfda.cli.output import describe_model
 
@@ -38,12 +38,14 @@ LIMITS = {"card.json": 2**23, "tensors.safetensors": 2**30, "backbone.onnx": 2**
 
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Two classes of vectors of six numbers, adapted: a few kilobytes."""
+    """Two classes of vectors of six numbers, adapted and taught a third one: a few kilobytes."""
     X, y = blobs([0, 1], 12, d=6)
-    target, _ = blobs([0, 1, 7], 12, d=6, shift=0.3, seed=1)
+    target, _ = blobs([0, 1, 7, 8], 12, d=6, shift=0.3, seed=1)
     file = tmp_path_factory.mktemp("tiny") / "tiny.usfda"
-    adapt(procure(X, y, method="usfda"), target).save(file)
-    assert load(file).head.name == "usfda"
+    adapted = adapt(procure(X, y, method="usfda"), target)
+    teach(adapted, names={1: "okapi"}).save(file)
+    assert load(file).classes_ == ["c0", "c1", "okapi"]
+    assert load(file).findings.clusters  # type: ignore[union-attr]
     return file
 
 
@@ -136,7 +138,7 @@ def test_a_file_that_zipfile_packed_is_the_same_file(tiny: Path, image_files: di
     for file in (tiny, *image_files.values()):
         assert pack(tmp_path / "again.usfda", unpack(file)).read_bytes() == file.read_bytes()
     assert changed(tiny, tmp_path / "c.usfda", card=card_of(tiny)) != tiny
-    assert load(tmp_path / "c.usfda").classes_ == ["c0", "c1"]
+    assert load(tmp_path / "c.usfda").classes_ == ["c0", "c1", "okapi"]
     changed(image_files["usfda"], tmp_path / "t.usfda", tensors=tensors_of(image_files["usfda"]))
     assert load(tmp_path / "t.usfda").adapted
 
@@ -288,7 +290,7 @@ def test_a_flipped_bit_is_refused_wherever_it_is(tiny: Path, tmp_path: Path, ref
 
 def test_what_is_no_file_at_all(tmp_path: Path, refused: Refused) -> None:
     refused(tmp_path / "gone.usfda", "no such model file")
-    refused(tmp_path, "no such model file")
+    refused(tmp_path, "no model.usfda is in it")
     os.mkfifo(tmp_path / "pipe.usfda")
     refused(tmp_path / "pipe.usfda", "no such model file")
     for content in (b"", b"garbage" * 100, b"PK\5\6" + bytes(18), b"PK\3\4", b"\x80\x04K\x01."):
@@ -526,6 +528,23 @@ def test_a_summary_that_cannot_be_is_refused(
 
 
 # The card
+
+
+def test_taught_classes_are_those_of_the_tensors(tiny: Path, tmp_path: Path, refused: Refused) -> None:
+    file, card = tmp_path / "m.usfda", card_of(tiny)
+    (of,) = card["deployment"]["taught"].values()
+
+    def taught(names: Any) -> Path:
+        return changed(tiny, file, card=card | {"deployment": card["deployment"] | {"taught": names}})
+
+    assert load(taught({"zebra": of})).classes_[-1] == "zebra"
+    for names in ({}, {"a": of, "b": of}):
+        refused(taught(names), "names other taught classes than its tensors have")
+    refused(taught({"c0": of}), "different classes")
+    refused(taught({"Unknown": of}), "'unknown'")
+    refused(taught({"a": {}}), "lacks deployment.taught.a.images")
+    refused(taught([["a", of]]), "of the wrong kind")
+    refused(changed(tiny, file, card=card | {"deployment": None}), "taught classes")
 
 
 def test_formats_of_other_versions_say_what_to_do(tiny: Path, tmp_path: Path, refused: Refused) -> None:

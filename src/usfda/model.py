@@ -296,6 +296,8 @@ def load(path: str | Path) -> Model:
     """
     path = Path(path)
     if path.is_dir():
+        if not (path / FILE).is_file():
+            raise InputError(f"{path}: a folder, and no {FILE} is in it")
         path /= FILE
     content = read_model_file(path)
     card = dict(content.card)
