@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .methods.procurement import ProcurementSettings
     from .metrics import evaluate
     from .model import Model, Prediction, load
+    from .report.build import write_report
     from .stages.adapt import adapt
     from .stages.procure import procure
     from .stages.teach import teach
@@ -36,6 +37,7 @@ _HOME = {
     "load": "model",
     "procure": "stages.procure",
     "teach": "stages.teach",
+    "write_report": "report.build",
 }
 __all__ = [
     "Config",
@@ -54,6 +56,7 @@ __all__ = [
     "load",
     "procure",
     "teach",
+    "write_report",
 ]
 
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 from rich.table import Table
@@ -31,6 +31,7 @@ from .arguments import (
     Set,
     WithoutBackbone,
     globals_first,
+    load_model,
     pairs_of,
     settings_of,
     share_of,
@@ -51,9 +52,10 @@ from .output import (
     write_json,
     write_predictions,
 )
+from .report import report
 
 if TYPE_CHECKING:
-    from ..model import Model, Prediction
+    from ..model import Prediction
 
 app = typer.Typer(
     help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
@@ -173,6 +175,9 @@ def adapt(
         list[str] | None, typer.Option("--set", help="A setting of the method, as KEY=VALUE; may be repeated.")
     ] = None,
     json_file: JsonOut = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", help="Write a report of TARGET, too: an HTML file to look at.")
+    ] = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
 ) -> None:
@@ -185,15 +190,19 @@ def adapt(
 
     More images, later: `usfda adapt client.usfda newer-photos/ --update -o client.usfda`
     """
+    from ..data.reading import read_target
     from ..methods.groups import UsfdaSettings
     from ..methods.paper import PaperSettings
     from ..stages.adapt import adapt as run
 
-    check_output(output, json_file)
+    check_output(output, json_file, report_file)
+    ready = load_model(model, backbone)
+    samples: Any = read_target(target, classes=classes)
+    if report_file is not None:  # the report takes the same features
+        samples = ready.features(samples, config=ctx.obj, text="target features")
     adapted = run(
-        _load(model, backbone),
-        target,
-        classes=classes,
+        ready,
+        samples,
         method=method,  # type: ignore[arg-type]
         strictness=strictness,
         reject_at_most=None if reject_at_most is None else share_of(reject_at_most, "--reject-at-most"),
@@ -209,6 +218,11 @@ def adapt(
         log.info("%s", line)
     card = adapted.card["deployment"]
     write_json(json_file, card | {"examples": adapted.examples})
+    if report_file is not None:
+        from ..report.build import write_report
+
+        write_report(adapted, samples, report_file, model_name=str(output), target_name=target, config=ctx.obj)
+        log.info("%s: open it in a browser", report_file)
 
 
 @app.command(no_args_is_help=True)
@@ -237,7 +251,7 @@ def predict(
     form = form or ("table" if output is None else FORMATS.get(output.suffix.lower(), output.suffix))
     if form not in FORMATS.values():
         raise InputError(f"no format {form!r}; choose from {', '.join(sorted(FORMATS.values()))}")
-    ready = _load(model, backbone)
+    ready = load_model(model, backbone)
     wanted = [read(path) for path in paths]
     if no_store:
         config = replace(config, cache=None)
@@ -277,22 +291,13 @@ def evaluate(
 
     Example: `usfda evaluate client.usfda labelled-photos/ --json result.json`
     """
+    from ..metrics import MEANINGS
     from ..metrics import evaluate as run
 
     check_output(json_file)
-    result = run(_load(model, backbone), labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
+    result = run(load_model(model, backbone), labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
     table = Table(box=None, show_header=False)
-    texts = {
-        "t_avg": "mean accuracy over shared classes and unknown",
-        "t_unk": "private samples called unknown",
-        "h_score": "harmonic mean of shared accuracy and t_unk",
-        "shared_accuracy": "mean accuracy over shared classes",
-        "closed_accuracy": "the same with rejection switched off",
-        "auroc": "known against unknown, by score",
-        "ece": "calibration error of the score",
-        "unknown_share": "samples called unknown",
-    }
-    for key, text in texts.items():
+    for key, text in MEANINGS.items():
         table.add_row(key, "–" if result[key] is None else f"{result[key]:.1f}", text)
     table.add_row("samples", str(result["samples"]))
     write_json(json_file, result)
@@ -310,7 +315,7 @@ def inspect(
     """
     from ..modelfile import member_sizes
 
-    ready = _load(model, None)
+    ready = load_model(model, None)
     size = member_sizes(model)
     if as_json:
         card = {"classes": ready.classes_, "head": ready.head.name, **ready.card, "contents": size}
@@ -321,6 +326,7 @@ def inspect(
     out.print(f"{'file':<16} {', '.join(f'{name} {n / 1e6:.1f} MB' for name, n in size.items())}")
 
 
+app.command(no_args_is_help=True)(report)
 app.command(no_args_is_help=True)(compare)
 app.command(no_args_is_help=True)(reproduce)
 
@@ -374,16 +380,6 @@ def cache_clear(ctx: typer.Context) -> None:
     size = store_info(ctx.obj.cache)["bytes"]
     clear_store(ctx.obj.cache)
     log.info("cleared %.1f MB", size / 1e6)
-
-
-def _load(path: Path, backbone: str | None) -> Model:
-    from ..backbones.zoo import get_backbone
-    from ..model import load
-
-    model = load(path)
-    if backbone is not None:
-        model.use_backbone(get_backbone(backbone))
-    return model
 
 
 def main(args: Sequence[str] | None = None) -> int:

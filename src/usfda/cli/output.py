@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from ..errors import InputError
 from ..files import atomic_write
-from ..methods.findings import Findings, count
+from ..methods.findings import Findings, count, next_steps
 
 out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
 console = Console(stderr=True, emoji=False)  # all else
@@ -134,18 +134,15 @@ def describe_adaptation(findings: Findings, file: str, target: str) -> Iterator[
     earlier = f" and {findings.earlier_samples} earlier ones" if findings.earlier_samples else ""
     samples = count(findings.samples, "sample")
     yield f"{file}: adapted to {samples}{earlier}, {findings.unknown_share:.1f} % called unknown"
-    for line in findings.sentences():
+    for line in (*findings.sentences(), findings.trust()):
         yield f"  {line}"
     for cluster in findings.clusters[:CLUSTERS]:
         if cluster.examples:
             yield f"  cluster {cluster.number}, for example:"
             for name in cluster.examples[:EXAMPLES]:
                 yield f"    {name}"
-    yield f"look:    usfda report {file} {target} -o report.html"
-    if findings.clusters:
-        number = findings.clusters[0].number
-        yield f"teach:   usfda teach {file} --name {number}=NAME -o {file}"
-    yield f"use it:  usfda predict {file} PATH..."
+    for step in next_steps(findings, file, target):
+        yield f"{step.name + ':':<8} {step.command}"
 
 
 def describe_model(model: Any) -> Iterable[tuple[str, str]]:
