@@ -237,6 +237,16 @@ SHOWN = 8  # clusters or classes that are listed in a sentence
 NOT_ADAPTED = "not yet: the model was not adapted, and nothing is known of how it does on images like these"
 
 
+def measured(shared_accuracy: float | None, t_unk: float | None) -> str:
+    """How far a result is to be trusted where there are labels; in percent, None where there is nothing of the kind."""
+    parts = []
+    if shared_accuracy is not None:
+        parts.append(f"{shared_accuracy:.0f} % of what the model knows is labelled rightly, on average over classes")
+    if t_unk is not None:
+        parts.append(f"{t_unk:.0f} % of what is new to it is called unknown")
+    return f"by the labels, {' and '.join(parts)}"
+
+
 def _more(names: Sequence[str]) -> str:
     return f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
 

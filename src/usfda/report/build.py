@@ -18,7 +18,7 @@ from ..data.samples import Features
 from ..errors import InputError
 from ..files import atomic_write
 from ..methods.decision import Decision
-from ..methods.findings import NOT_ADAPTED, Answers, next_steps
+from ..methods.findings import NOT_ADAPTED, Answers, measured, next_steps
 from ..metrics import MEANINGS, reliability, score_decision
 from ..model import Model
 from .embedding import embed
@@ -92,7 +92,12 @@ def report_data(model: Model, features: Features, model_name: str, target_name: 
         int(np.sum(~decided.known)), dict(zip(model.classes_, counts, strict=True)), "image" if pictured else "sample"
     )
     findings, deployed = model.findings, model.card["deployment"]
-    steps = [step for step in next_steps(findings, model_name, target_name) if step.name != "look"]
+    quality = None if features.labels is None else _quality(features.labels, decided, model.classes_)
+    trust = NOT_ADAPTED if findings is None else findings.trust()
+    done = {"look"}  # by this report
+    if quality is not None:
+        trust, done = measured(quality["shared_accuracy"], quality["t_unk"]), {"look", "check"}
+    steps = [step for step in next_steps(findings, model_name, target_name) if step.name not in done]
     folder, samples = _samples(model, features, every, config)
     return {
         "target": target_name,
@@ -105,12 +110,12 @@ def report_data(model: Model, features: Features, model_name: str, target_name: 
         "strictness": model.strictness,
         "answers": answers.sentences(),
         "findings": None if findings is None else asdict(findings) | {"sentences": findings.sentences()},
-        "trust": NOT_ADAPTED if findings is None else findings.trust(),
+        "trust": trust,
         "steps": [asdict(step) for step in steps],
         "folder": folder,
         "samples": samples,
         "pictures": thumbnails(features.paths, config) if features.paths is not None else None,
-        "quality": None if features.labels is None else _quality(features.labels, decided, model.classes_),
+        "quality": quality,
         "curves": [
             *_curves("Procurement", model.card["procurement"]),
             *_curves("Adaptation", {} if deployed is None else deployed),
@@ -155,10 +160,8 @@ def _quality(truth: np.ndarray, decided: Decision, classes: list[str]) -> dict[s
     result = score_decision(truth, decided, classes)
     n, scores, known = reliability(decided.score, np.isin(truth, classes))
     filled = n > 0
-    return {
-        "figures": [[key, result[key], text] for key, text in MEANINGS.items()],
-        "per_class": result["per_class"],
-        "confusion": result["confusion"],
+    return result | {
+        "meanings": MEANINGS,
         "reliability": np.column_stack([n, scores / np.maximum(n, 1), known / np.maximum(n, 1)])[filled].tolist(),
     }
 

@@ -21,9 +21,9 @@ FEWEST = 5  # samples that t-SNE makes sense for; fewer are placed by their prin
 PIECE = 4096  # rows at a time: memory does not depend on their number
 
 
-def embed(model: Model, X: Matrix, config: Config) -> np.ndarray:
+def embed(model: Model, X: Matrix, config: Config, most: int = MOST) -> np.ndarray:
     """(n, 2), within 0 … 1: t-SNE of the whitened vectors, or of what the head compares where there is no whitening."""
-    some = np.unique(np.linspace(0, len(X) - 1, min(MOST, len(X))).round().astype(int))
+    some = np.unique(np.linspace(0, len(X) - 1, min(most, len(X))).round().astype(int))
     mean, geometry = signed_root(X[some]).mean(0), model.vendor.geometry
 
     def compared(v: np.ndarray) -> np.ndarray:

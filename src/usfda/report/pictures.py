@@ -22,11 +22,11 @@ TRIALS = 64  # images by which their size is foretold
 QUALITY = 60  # of WebP, out of 100
 
 
-def thumbnails(paths: Sequence[Path], config: Config) -> list[str]:
+def thumbnails(paths: Sequence[Path], config: Config, space: int = SPACE, most: int = MOST) -> list[str]:
     """Each image as WebP in base64; an empty text where it has no picture, or cannot be read any more."""
-    chosen = np.unique(np.linspace(0, len(paths) - 1, min(MOST, len(paths))).round().astype(int)).tolist()
+    chosen = np.unique(np.linspace(0, len(paths) - 1, min(most, len(paths))).round().astype(int)).tolist()
     engine, pictures = Threads(config.threads), [""] * len(paths)
-    side = _largest_side([paths[i] for i in chosen], engine)
+    side = _largest_side([paths[i] for i in chosen], engine, space)
     with config.progress(len(chosen), "pictures", "images") as advance:
         for i, picture in zip(chosen, engine.map(lambda i: _thumbnail(paths[i], side), chosen), strict=True):
             pictures[i] = picture
@@ -34,12 +34,12 @@ def thumbnails(paths: Sequence[Path], config: Config) -> list[str]:
     return pictures
 
 
-def _largest_side(paths: Sequence[Path], engine: Threads) -> int:
+def _largest_side(paths: Sequence[Path], engine: Threads, space: int) -> int:
     """With which the pictures fit into their space, by those of some of them."""
     some = [paths[i] for i in np.linspace(0, len(paths) - 1, min(TRIALS, len(paths))).round().astype(int).tolist()]
     for side in SIDES:
         taken = [len(picture) for picture in engine.map(lambda path, side=side: _thumbnail(path, side), some)]  # type: ignore[misc]
-        if len(paths) * float(np.mean(taken)) <= SPACE:
+        if len(paths) * float(np.mean(taken)) <= space:
             return side
     return SIDES[-1]
 

@@ -9,7 +9,7 @@ function refresh() {
     waiting = false;
     for (const [key, view] of Object.entries(VIEWS)) {
       const n = everyone.filter((i) => view.has(i)).length;
-      view.button.replaceChildren(view.title, make("span", { class: "count", text: n.toLocaleString("en") }));
+      view.button.replaceChildren(`${view.title} `, make("span", { class: "count", text: n.toLocaleString("en") }));
       view.button.setAttribute("aria-pressed", String(key === state.view));
       view.button.hidden = n === 0 && key !== state.view;
     }

@@ -7,8 +7,8 @@ function showQuality() {
   if (!quality) return;
   for (const part of document.querySelectorAll("#quality, a[href='#quality']")) part.hidden = false;
   const list = make("dl", { class: "metrics" });
-  for (const [key, value, text] of quality.figures)
-    list.append(make("div", {}, make("dt", {}, make("code", { text: key }), make("span", { text })), make("dd", { text: value === null ? "–" : value.toFixed(1) })));
+  for (const [key, text] of Object.entries(quality.meanings))
+    list.append(make("div", {}, make("dt", {}, make("code", { text: key }), make("span", { text })), make("dd", { text: quality[key] === null ? "–" : quality[key].toFixed(1) })));
   byId("metrics").append(list, make("p", { class: "hint", text: "In percent; – where there is nothing to measure it by. For ece less is better, for the others down to auroc more is." }));
   showPerClass(quality);
   showReliability(quality.reliability);
@@ -49,11 +49,12 @@ function showConfusion({ labels, matrix }) {
     return make("tr", {}, make("th", { scope: "row", text: labels[k] }), ...shown.map((j) => {
       const n = matrix[k][j];
       const cell = make("td", { text: n || "", class: n ? (j === k ? "right" : "wrong") : null });
-      cell.style.setProperty("--share", n ? (0.12 + 0.5 * (n / all)).toFixed(2) : 0);
+      cell.style.setProperty("--share", n ? (0.1 + 0.32 * (n / all)).toFixed(2) : 0);
       return cell;
     }));
   });
-  byId("confusion").append(make("caption", { text: caption }), make("thead", {}, head), make("tbody", {}, ...rows));
+  byId("confusion-hint").textContent = caption;
+  byId("confusion").append(make("caption", { class: "unseen", text: "What is taken for what" }), make("thead", {}, head), make("tbody", {}, ...rows));
 }
 
 function showReliability(bins) {

@@ -61,6 +61,6 @@ function tellEffect(known) {
   const moved = state.strictness !== data.strictness;
   const change = lost ? ` ${plural(lost)} would become unknown.` : won ? ` ${plural(won)} would become known.` : " Nothing would change.";
   byId("effect").textContent = at + (moved ? change : " This is the model’s own.");
-  byId("effect-more").classList.toggle("moved", moved);
+  [byId("effect-hint").hidden, byId("effect-more").hidden] = [moved, !moved];
   optionButton.say(`--strictness ${state.strictness.toFixed(2)}`);
 }

@@ -15,10 +15,7 @@ function showSummary() {
     figures[1][2] = interval(unknown / total, low / 100, high / 100);
   }
   if (found && found.clusters.length) figures.push(["clusters of the unknown", String(found.clusters.length), null]);
-  if (data.quality) {
-    const h = data.quality.figures.find(([key]) => key === "h_score")[1];
-    if (h !== null) figures.push(["H-score, by the labels", h.toFixed(1), null]);
-  }
+  if (data.quality && data.quality.h_score !== null) figures.push(["H-score, by the labels", data.quality.h_score.toFixed(1), null]);
   for (const [name, value, more] of figures)
     byId("figures").append(make("div", {}, make("dt", { text: name }), make("dd", { text: value }), more && make("dd", { class: "more" }, more)));
   for (const line of data.answers.slice(1)) byId("found").append(make("li", { text: sentence(line) }));
@@ -30,6 +27,8 @@ function showSummary() {
   byId("trust").textContent = sentence(data.trust);
   for (const step of data.steps)
     byId("steps").append(make("li", {}, make("p", {}, make("strong", { text: sentence(step.name).slice(0, -1) }), ` – ${step.why}`), commandLine(step.command)));
+  const images = sentence(plural(2).slice(2)).slice(0, -1);
+  for (const part of document.querySelectorAll("#images-title, a[href='#images']")) part.textContent = images;
   byId("footer").textContent = `usfda ${data.version} · ${data.made} · this file holds everything that it shows and asks for nothing else`;
   showClasses();
   showClusters();
@@ -90,7 +89,7 @@ function showClusters() {
   for (const [number, items] of largest) {
     const some = items.sort((a, b) => samples.score[a] - samples.score[b]).slice(0, MOSAIC);
     byId("clusters").append(make("li", {}, make("button", { type: "button", click: () => showCluster(some[0]) },
-      make("span", { class: "mosaic" }, ...some.flatMap(picturesOf)), make("span", { text: `Cluster ${number}` }), make("span", { class: "count", text: plural(items.length) }))));
+      make("span", { class: "mosaic" }, ...some.flatMap(picturesOf)), make("span", { text: `Cluster ${number} ` }), make("span", { class: "count", text: plural(items.length) }))));
   }
 }
 
