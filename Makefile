@@ -38,12 +38,12 @@ bench: .venv/installed
 # The constraints file pins torch; where a CPU build of it is at hand, pip takes that one.
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,dev]'
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,reproduce,dev]'
 	touch $@
 
 .venv-lowest/installed: pyproject.toml constraints-lowest.txt
 	$(PYTHON) -m venv .venv-lowest
-	.venv-lowest/bin/pip install --quiet --constraint constraints-lowest.txt --editable '.[demo,dev]'
+	.venv-lowest/bin/pip install --quiet --constraint constraints-lowest.txt --editable '.[demo,reproduce,dev]'
 	touch $@
 
 clean:

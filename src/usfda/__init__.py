@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from .methods.procurement import ProcurementSettings
     from .metrics import evaluate
     from .model import Model, Prediction, load
+    from .report.build import write_report
     from .stages.adapt import adapt
     from .stages.procure import procure
     from .stages.teach import teach
@@ -40,6 +41,7 @@ _HOME = {
     "load": "model",
     "procure": "stages.procure",
     "teach": "stages.teach",
+    "write_report": "report.build",
 }
 __all__ = [
     "Config",
@@ -60,6 +62,7 @@ __all__ = [
     "load",
     "procure",
     "teach",
+    "write_report",
 ]
 
 

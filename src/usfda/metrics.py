@@ -23,6 +23,16 @@ log = logging.getLogger("usfda")
 
 BINS = 15  # of the calibration error
 SIMILAR = 0.8  # of two names, from which on they may mean the same (difflib's ratio)
+MEANINGS = {
+    "t_avg": "mean accuracy over shared classes and unknown",
+    "t_unk": "private samples called unknown",
+    "h_score": "harmonic mean of shared accuracy and t_unk",
+    "shared_accuracy": "mean accuracy over shared classes",
+    "closed_accuracy": "the same with rejection switched off",
+    "auroc": "known against unknown, by score",
+    "ece": "calibration error of the score",
+    "unknown_share": "samples called unknown",
+}
 
 
 def evaluate(
@@ -161,10 +171,15 @@ def _percent(share: Any) -> float:
 
 def calibration_error(known_score: np.ndarray, known: np.ndarray) -> float:
     """Expected calibration error: mean |score − share that is known| over bins, weighted by their samples."""
+    n, scores, hits = reliability(known_score, known)
+    return _percent(np.abs(scores - hits).sum() / n.sum())
+
+
+def reliability(known_score: np.ndarray, known: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """In bins of the score: how many samples, the sum of their scores, and how many of them are known."""
     bins = np.minimum((known_score * BINS).astype(int), BINS - 1)
     n = np.bincount(bins, minlength=BINS)
-    gap = np.abs(np.bincount(bins, known_score, BINS) - np.bincount(bins, known.astype(float), BINS))
-    return _percent(gap.sum() / n.sum())
+    return n, np.bincount(bins, known_score, BINS), np.bincount(bins, known.astype(float), BINS)
 
 
 @dataclass(frozen=True)

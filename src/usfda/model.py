@@ -206,17 +206,14 @@ class Model:
         if not names:
             return
         decided = self.decide(X, strictness)
-        assert decided.probability is not None
-        known = decided.probability[:, :-1]
-        share = known / np.maximum(known.sum(1, keepdims=True), 1e-30)
-        order = np.argsort(-share, axis=1, kind="stable")[:, :3]
+        order, share = decided.top()
         for i, label in enumerate(self.labels_of(decided)):
             yield Prediction(
                 names[i],
                 str(label),
                 round(float(decided.score[i]), 4),
                 None if decided.ssm is None else round(float(decided.ssm[i]), 4),
-                [(self.classes_[k], round(float(share[i, k]), 4)) for k in order[i]],
+                [(self.classes_[k], round(float(s), 4)) for k, s in zip(order[i], share[i], strict=True)],
                 None if decided.cluster is None else int(decided.cluster[i]) or None,
             )
 

@@ -70,6 +70,7 @@ DEPLOYMENT = {
     "unknown_share": NUMBER,
     "earlier_samples?": int,
     "reject_at_most?": NUMBER,
+    "history?": {"*": [NUMBER]},
     "taught?": {"*": {"images": int, "examples": int, "clusters": int}},
     "seconds": {"*": NUMBER},
     "versions": dict,

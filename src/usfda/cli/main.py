@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -56,6 +56,7 @@ from .output import (
     write_predictions,
     writer_of,
 )
+from .report import report
 from .teach import teach
 
 if TYPE_CHECKING:
@@ -186,6 +187,9 @@ def adapt(
     ] = None,
     json_file: JsonOut = None,
     track: Track = None,
+    report_file: Annotated[
+        Path | None, typer.Option("--report", help="Write a report of TARGET, too: an HTML file to look at.")
+    ] = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
 ) -> None:
@@ -198,17 +202,20 @@ def adapt(
 
     More images, later: `usfda adapt client.usfda newer-photos/ --update -o client.usfda`
     """
-    from ..data.reading import read_several
+    from ..data.reading import read_several, read_target
     from ..methods.groups import UsfdaSettings
     from ..methods.paper import PaperSettings
     from ..stages.adapt import adapt as run
 
-    check_output(output, json_file)
+    check_output(output, json_file, report_file)
     tracker = tracker_of(track)
+    ready = model_of(model, backbone)
+    samples: Any = read_target(read_several(target), classes=classes)
+    if report_file is not None:  # the report takes the same features
+        samples = ready.features(samples, config=ctx.obj, text="target features")
     adapted = run(
-        model_of(model, backbone),
-        read_several(target),
-        classes=classes,
+        ready,
+        samples,
         method=method,  # type: ignore[arg-type]
         strictness=strictness,
         reject_at_most=None if reject_at_most is None else share_of(reject_at_most, "--reject-at-most"),
@@ -221,10 +228,16 @@ def adapt(
     tracker(adapted)
     findings = adapted.findings
     assert findings is not None
-    for line in describe_adaptation(findings, str(output), " ".join(target)):
+    for line in describe_adaptation(findings, str(output), target):
         log.info("%s", line)
     card = adapted.card["deployment"]
     write_json(json_file, card | {"examples": adapted.examples})
+    if report_file is not None:
+        from ..report.build import write_report
+
+        place = " ".join(target)
+        write_report(adapted, samples, report_file, model_name=str(output), target_name=place, config=ctx.obj)
+        log.info("%s: open it in a browser", report_file)
 
 
 @app.command(no_args_is_help=True)
@@ -351,6 +364,7 @@ def inspect(
 
 
 app.command(no_args_is_help=True)(teach)
+app.command(no_args_is_help=True)(report)
 app.command(no_args_is_help=True)(compare)
 app.command(no_args_is_help=True)(reproduce)
 

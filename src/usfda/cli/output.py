@@ -10,7 +10,7 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..files import atomic_write
-from ..methods.findings import Findings, count
+from ..methods.findings import Findings, count, next_steps
 
 out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
 console = Console(stderr=True, emoji=False)  # all else
@@ -158,43 +158,32 @@ def describe_training(training: dict[str, Any]) -> str:
     return text + (f"; source accuracy after each round, which tells when to stop: {rounds} %" if rounds else "")
 
 
-def describe_adaptation(findings: Findings, file: str, target: str) -> Iterator[str]:
+def describe_adaptation(findings: Findings, file: str, target: Sequence[str]) -> Iterator[str]:
     """What was found, what to look at, and the next commands."""
     earlier = f" and {findings.earlier_samples} earlier ones" if findings.earlier_samples else ""
     samples = count(findings.samples, "sample")
     yield f"{file}: adapted to {samples}{earlier}, {findings.unknown_share:.1f} % called unknown"
-    for line in findings.sentences():
+    for line in (*findings.sentences(), findings.trust()):
         yield f"  {line}"
     for cluster in findings.clusters[:CLUSTERS]:
         if cluster.examples:
             yield f"  cluster {cluster.number}, for example:"
             for name in cluster.examples[:EXAMPLES]:
                 yield f"    {name}"
-    yield f"look:    usfda report {file} {target} -o report.html"
-    if findings.clusters:
-        number = findings.clusters[0].number
-        yield f"teach:   usfda teach {file} --name {number}=NAME -o {file}"
-    yield f"use it:  usfda predict {file} PATH..."
+    for step in next_steps(findings, file, *target):
+        yield f"{step.name + ':':<8} {step.command}"
 
 
-METRICS = {
-    "t_avg": "mean accuracy over shared classes and unknown",
-    "t_unk": "private samples called unknown",
-    "h_score": "harmonic mean of shared accuracy and t_unk",
-    "shared_accuracy": "mean accuracy over shared classes",
-    "closed_accuracy": "the same with rejection switched off",
-    "auroc": "known against unknown, by score",
-    "ece": "calibration error of the score",
-    "unknown_share": "samples called unknown",
-}
 WORST = 10  # classes, and as many confusions, that are listed; --json has all
 
 
 def describe_evaluation(result: dict[str, Any]) -> Table:
     """The metrics, of the source model too where the model was adapted."""
+    from ..metrics import MEANINGS
+
     columns = {"adapted": result, "source model": result["source_model"]} if "source_model" in result else {"": result}
     table = Table("percent", *columns, "", box=None)
-    for key, text in METRICS.items():
+    for key, text in MEANINGS.items():
         table.add_row(key, *("–" if one[key] is None else f"{one[key]:.1f}" for one in columns.values()), text)
     return table
 

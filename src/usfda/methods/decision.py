@@ -38,6 +38,14 @@ class Decision:
     ssm: np.ndarray | None = None
     cluster: np.ndarray | None = None
 
+    def top(self, most: int = 3) -> tuple[np.ndarray, np.ndarray]:
+        """(n, most) positions of the best classes of every sample, and their shares among the classes."""
+        assert self.probability is not None
+        known = self.probability[:, :-1]
+        share = known / np.maximum(known.sum(1, keepdims=True), 1e-30)
+        order = np.argsort(-share, axis=1, kind="stable")[:, :most]
+        return order, np.take_along_axis(share, order, 1)
+
 
 def known_score(probability: np.ndarray) -> np.ndarray:
     """p_best / (p_best + p_unknown) for rows of source classes and, last, unknown.

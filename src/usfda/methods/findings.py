@@ -1,7 +1,11 @@
-"""What an adaptation found: a value for those who show it, the screen, the report, the service; and its sentences."""
+"""What an adaptation found and what a model answers, in values and in plain sentences.
+
+The screen, the report and the service show them, and so they say the same.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -144,6 +148,18 @@ class Findings:
             )
         return lines
 
+    def trust(self) -> str:
+        """How far the result is to be trusted, as far as that can be told without labels."""
+        if self.verdict is None:
+            return "whether the adaptation helped was not measured: label some images and evaluate it"
+        said = {
+            "better": "to be used, with a look at the borderline images: what looked better was better in four of five "
+            "measured tasks",
+            "unclear": "not to be relied on unseen: look at some images of every class, or label some and evaluate it",
+            "worse": "to be used with caution: this domain is unlike what the decision was made for",
+        }[self.verdict]
+        return f"{said}; how many are unknown is a guess" if self.weak else said
+
     def _verdict(self, verdict: str) -> str:
         figures = {name: "one label for all" if k is None else f"{k:.2f}" for name, k in self.consistency.items()}
         why = f"agreement of neighbours on their label: {figures['adapted']}, source model {figures['source']}"
@@ -155,7 +171,84 @@ class Findings:
         }[verdict]
 
 
-SHOWN = 8  # clusters that are listed in a sentence
+@dataclass(frozen=True)
+class Answers:
+    """What a model answers for samples, counted.
+
+    Parameters
+    ----------
+    unknown : int
+        Samples that are called unknown.
+    classes : mapping of str to int
+        How many are labelled with each class of the model.
+    word : str
+        What a sample is called.
+    """
+
+    unknown: int
+    classes: Mapping[str, int]
+    word: str = "image"
+
+    @property
+    def samples(self) -> int:
+        """All of them."""
+        return self.unknown + sum(self.classes.values())
+
+    def sentences(self) -> list[str]:
+        """In plain words, the most important first."""
+        labelled, share = self.samples - self.unknown, 100 * self.unknown / self.samples
+        lines = [
+            f"of {count(self.samples, self.word)} the model labels {labelled} and calls {self.unknown} unknown "
+            f"({share:.1f} %)"
+        ]
+        found = sorted((name for name, n in self.classes.items() if n), key=lambda name: -self.classes[name])
+        if found:
+            named = ", ".join(f"{name} ({self.classes[name]})" for name in found[:SHOWN])
+            lines.append(f"classes found: {named}{_more(found)}")
+        if absent := [name for name, n in self.classes.items() if not n]:
+            lines.append(f"classes without any {self.word}: {', '.join(absent[:SHOWN])}{_more(absent)}")
+        return lines
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to do next: a word for it, the command, and what it is good for."""
+
+    name: str
+    command: str
+    why: str
+
+
+def next_steps(findings: Findings | None, model: str, *target: str) -> list[Step]:
+    """The commands that come next, for a model file and its target; None for a model that was not adapted."""
+    file, place = shlex.quote(model), shlex.join(target)
+    if findings is None:
+        return [Step("adapt", f"usfda adapt {file} {place} -o client.usfda", "fit the model to these images; no label")]
+    steps = [Step("look", f"usfda report {file} {place} -o report.html", "see the images, their labels and clusters")]
+    if findings.clusters:
+        named = f"--name {findings.clusters[0].number}=NAME"
+        steps.append(Step("teach", f"usfda teach {file} {named} -o {file}", "a cluster that you name becomes a class"))
+    if findings.verdict != "better":
+        steps.append(Step("check", f"usfda evaluate {file} LABELLED", "measure it on some images that you label"))
+    return [*steps, Step("use it", f"usfda predict {file} PATH...", "labels for further images")]
+
+
+SHOWN = 8  # clusters or classes that are listed in a sentence
+NOT_ADAPTED = "not yet: the model was not adapted, and nothing is known of how it does on images like these"
+
+
+def measured(shared_accuracy: float | None, t_unk: float | None) -> str:
+    """How far a result is to be trusted where there are labels; in percent, None where there is nothing of the kind."""
+    parts = []
+    if shared_accuracy is not None:
+        parts.append(f"{shared_accuracy:.0f} % of what the model knows is labelled rightly, on average over classes")
+    if t_unk is not None:
+        parts.append(f"{t_unk:.0f} % of what is new to it is called unknown")
+    return f"by the labels, {' and '.join(parts)}"
+
+
+def _more(names: Sequence[str]) -> str:
+    return f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
 
 
 def count(n: int, word: str) -> str:

@@ -1,0 +1,44 @@
+"""The command `usfda report`."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from .arguments import BackboneFile, Classes, ModelIn, model_of
+from .output import check_output
+
+log = logging.getLogger("usfda")
+
+
+def report(
+    ctx: typer.Context,
+    model: ModelIn,
+    target: Annotated[str, typer.Argument(help="A folder or list of images, or features (.npz): without pictures.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.", show_default=False)],
+    labelled: Annotated[
+        bool, typer.Option("--labelled", help="Read the labels of TARGET, as `evaluate` does, and show metrics.")
+    ] = False,
+    classes: Classes = None,
+    backbone: BackboneFile = None,
+) -> None:
+    """What MODEL makes of TARGET, to look at: one HTML file that needs no network.
+
+    A summary in plain words, a map, galleries by class, of the clusters of unknown images and of borderline cases, and
+    what another strictness would change. Without `--labelled` no label is looked at.
+
+    Example: `usfda report client.usfda new-photos/ -o report.html`
+    """
+    from ..data.reading import read
+    from ..report.build import write_report
+
+    check_output(output)
+    ready = model_of(model, backbone)
+    found = read(target, classes=classes, labelled=labelled)
+    write_report(
+        ready, found, output, labelled=labelled, model_name=str(model), target_name=target, config=ctx.obj
+    )  # fmt: skip
+    log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
