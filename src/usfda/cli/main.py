@@ -51,6 +51,7 @@ from .output import (
     write_json,
     write_predictions,
 )
+from .serve import serve
 
 if TYPE_CHECKING:
     from ..model import Model, Prediction
@@ -323,6 +324,7 @@ def inspect(
 
 app.command(no_args_is_help=True)(compare)
 app.command(no_args_is_help=True)(reproduce)
+app.command(no_args_is_help=True)(serve)
 
 
 @app.command()

@@ -15,7 +15,7 @@ from ..data.reading import read_target
 from ..data.samples import Features, Matrix
 from ..errors import InputError
 from ..methods.checks import CheckSettings, check
-from ..methods.decision import STRICTNESS, Decision, check_strictness
+from ..methods.decision import STRICTNESS, check_strictness
 from ..methods.groups import FEWEST, UsfdaSettings
 from ..methods.heads import UsfdaHead, starting_head
 from ..methods.mixture import Points, fit_mixture, typicality_of
@@ -25,9 +25,6 @@ from ..model import Model, versions
 from .common import METHODS, Clock, Method, check_choice, rounded, settings_from
 
 log = logging.getLogger("usfda")
-
-EXAMPLES = 5  # names of a cluster's most typical samples
-CANDIDATES = 5000  # samples of a cluster that they are chosen from, at most
 
 
 def adapt(
@@ -127,8 +124,7 @@ def adapt(
     if decided.cluster is not None and "check" in card:
         sizes = np.bincount(decided.cluster)
         card["check"]["clusters"] = {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}
-    if isinstance(adapted.head, UsfdaHead):
-        _find_examples(adapted, adapted.head, features, decided)
+    adapted.find_examples(features, decided)
     return adapted
 
 
@@ -219,13 +215,3 @@ def _adapt_usfda(
     if found["verdict"] == "worse":
         model.head = earlier or start
     return card | {"learnable_parameters": head.centres.size + head.bias.size, "check": found}
-
-
-def _find_examples(model: Model, head: UsfdaHead, features: Features, decided: Decision) -> None:
-    """The most typical samples of each cluster, by name."""
-    assert decided.cluster is not None
-    for c in np.unique(decided.cluster[decided.cluster > 0]).tolist():
-        members = np.flatnonzero(decided.cluster == c)[:CANDIDATES]
-        p = head.components(features.X[members])[:, head.classes + c - 1]
-        typical = members[np.argsort(-p)[:EXAMPLES]].tolist()
-        model.examples[c] = [str(i if features.paths is None else features.paths[i]) for i in typical]
