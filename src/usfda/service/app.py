@@ -78,7 +78,12 @@ PROTECTED = (401, 403)
 Sha256 = Annotated[str, Path(pattern="^[0-9a-f]{64}$", description="Of an image's content.")]
 Names = Annotated[
     dict[Annotated[str, StringConstraints(pattern="^[1-9][0-9]{0,4}$")], Annotated[str, Field(max_length=255)]],
-    Body(min_length=1, description="The number of a cluster, and the name of its class.", examples=[{"3": "giraffe"}]),
+    Body(
+        min_length=1,
+        description="The number of a cluster, and the name of its class.",
+        examples=[{"3": "giraffe"}],
+        json_schema_extra={"additionalProperties": False},
+    ),
 ]
 
 
@@ -105,6 +110,12 @@ def make_app(service: Service, token: str | None, host: str) -> Guard:
         exception_handlers={Conflict: _conflict, Busy: _busy, RequestValidationError: _invalid},
     )
     _add_page(app)
+
+    @app.get("/healthz", responses={403: _errors()[403]})
+    async def health() -> Health:
+        """That the service answers."""
+        return Health(status="ok")
+
     secured = [Security(HTTPBearer(auto_error=False))] if token is not None else []
     app.include_router(_routes(service), dependencies=secured)
     return Guard(app, Door(token, host, OPEN), service.limits, UPLOADS, service.metrics)
@@ -127,11 +138,6 @@ def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
 
 def _routes(service: Service) -> APIRouter:
     routes = APIRouter()
-
-    @routes.get("/healthz", responses={403: _errors()[403]})
-    async def health() -> Health:
-        """That the service answers."""
-        return Health(status="ok")
 
     @routes.post(
         UPLOADS,
@@ -214,7 +220,11 @@ def _routes(service: Service) -> APIRouter:
             raise HTTPException(422, str(error)) from None
         return Taught(model=sha256, classes=classes)
 
-    @routes.get("/metrics", response_class=PlainTextResponse, responses=_errors())
+    @routes.get(
+        "/metrics",
+        response_class=Response,
+        responses=_errors() | {200: {"content": {"text/plain": {}}, "description": "In Prometheus' format."}},
+    )
     def metrics() -> PlainTextResponse:
         """For Prometheus: requests, images, share of unknowns, queue, model, adaptation."""
         return PlainTextResponse(service.metrics.text(), media_type="text/plain; version=0.0.4; charset=utf-8")

@@ -10,9 +10,11 @@ import secrets
 import time
 import traceback
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+import h11
 from starlette.datastructures import Headers
 from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -124,14 +126,15 @@ class Body:
         self._taken = 0
 
     async def discard(self) -> None:
-        """Take in the rest, for a moment: a client that is still sending would not see the answer."""
+        """Take in the rest, within bounds: a client that is still sending would not see the answer."""
         self.release()
-        try:
+        left = self._most
+        with suppress(TimeoutError):
             async with asyncio.timeout(LINGER):
-                while not self.complete:
-                    self.complete = not (await self._receive()).get("more_body", False)
-        except TimeoutError:
-            pass
+                while not self.complete and left > 0:
+                    message = await self._receive()
+                    left -= len(message.get("body", b""))
+                    self.complete = not message.get("more_body", False)
 
 
 class Guard:
@@ -171,11 +174,13 @@ class Guard:
                 status = message["status"]
                 closing = [] if body.complete else [(b"connection", b"close")]
                 message = {**message, "headers": [*message.get("headers", ()), *HEADERS, *closing]}
-            elif not message.get("more_body", False) and not body.complete:
-                await send({**message, "more_body": True})
-                await body.discard()
-                message = {"type": "http.response.body"}
-            await send(message)
+            with suppress(h11.LocalProtocolError):  # the server has answered already: what came was no HTTP
+                last = message["type"] == "http.response.body" and not message.get("more_body", False)
+                if last and not body.complete:
+                    await send({**message, "more_body": True})
+                    await body.discard()
+                    message = {"type": "http.response.body"}
+                await send(message)
 
         try:
             self.door.check(scope["method"], scope["path"], headers)

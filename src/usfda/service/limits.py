@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from ..methods.groups import FEW
+
 MiB = 2**20
 
 
@@ -51,5 +53,5 @@ class Limits:
     memory_bytes: int = 512 * MiB
     disk_images: int = 100_000
     disk_bytes: int = 16 * 1024 * MiB
-    needed: int = 16
+    needed: int = FEW
     models: int = 10

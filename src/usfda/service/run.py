@@ -96,18 +96,22 @@ def listen(host: str, port: int, token: str | None, limits: Limits) -> socket.so
     return bound
 
 
+def make_server(bound: socket.socket, service: Service, host: str, token: str | None) -> Server:
+    """What answers for a service, given a socket to run on."""
+    limits = service.limits
+    settings: dict[str, Any] = {
+        "http": protocol(limits), "ws": "none", "log_config": None, "access_log": False, "server_header": False,
+        "timeout_keep_alive": int(limits.idle), "lifespan": "on",
+    }  # fmt: skip
+    for name in ("uvicorn", "python_multipart"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # what clients do wrong is theirs to know
+    place = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
+    text = f"serving model {service.models.current.entry.sha256[:12]}… at {place}; images are kept {service.place}"
+    return Server(uvicorn.Config(make_app(service, token, host), **settings), text)
+
+
 def serve(model: Path, host: str, port: int, token: str | None, data: Path | None, config: Config) -> None:
     """Answer until SIGTERM or Ctrl-C."""
     limits = Limits()
     with listen(host, port, token, limits) as bound, threadpool_limits(1):  # the workers share the cores
-        service = Service(model, data, config, limits)
-        settings: dict[str, Any] = {
-            "http": protocol(limits), "ws": "none", "log_config": None, "access_log": False, "server_header": False,
-            "timeout_keep_alive": int(limits.idle), "lifespan": "on",
-        }  # fmt: skip
-        logging.getLogger("uvicorn").setLevel(logging.CRITICAL)  # what clients do wrong is theirs to know
-        place = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
-        where = "in memory, until it ends" if data is None else f"in {data}"
-        sha256 = service.models.current.entry.sha256
-        text = f"serving model {sha256[:12]}… at {place}; images that are sent are kept {where}"
-        Server(uvicorn.Config(make_app(service, token, host), **settings), text).run([bound])
+        make_server(bound, Service(model, data, config, limits), host, token).run([bound])

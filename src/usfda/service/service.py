@@ -7,8 +7,8 @@ import io
 import logging
 import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -69,19 +69,21 @@ class Service:
 
     def __init__(self, model: Path, data: Path | None, config: Config, limits: Limits):
         self.limits, self._data, self._threads = limits, data, config.threads
-        self._stack = ExitStack()
-        self.models = Models(model, self._folder(data), limits.models)
-        backbone = self.models.backbone
-        backbone.run(np.zeros((1, *backbone.size, 3), np.uint8))  # an error now, not at the first image
-        self.kept: Kept[Any] = (
-            InMemory(limits.memory_images, limits.memory_bytes)
-            if data is None
-            else OnDisk(data, backbone, limits.disk_images, limits.disk_bytes)
-        )
-        self.batcher = Batcher(backbone, config.threads, limits.waiting)
-        self._stack.callback(self.batcher.close)
-        self.adaptation = Adaptation()
-        self._stack.callback(self.adaptation.end)
+        self.place = "in memory, until it ends" if data is None else f"in {data}"
+        with ExitStack() as stack:
+            self.models = Models(model, stack.enter_context(_folder(data)), limits.models)
+            backbone = self.models.backbone
+            backbone.run(np.zeros((1, *backbone.size, 3), np.uint8))  # an error now, not at the first image
+            self.kept: Kept[Any] = (
+                InMemory(limits.memory_images, limits.memory_bytes)
+                if data is None
+                else OnDisk(data, backbone, limits.disk_images, limits.disk_bytes)
+            )
+            self.batcher = Batcher(backbone, config.threads, limits.waiting)
+            stack.callback(self.batcher.close)
+            self.adaptation = Adaptation()
+            stack.callback(self.adaptation.end)
+            self._open = stack.pop_all()
         self.metrics = Metrics(self)
         self._change = Lock()  # of the model or the adaptation
         self._decoding = Lock()  # one small picture at a time, whatever is asked
@@ -89,21 +91,9 @@ class Service:
         self._looking = Lock()  # likewise for clusters
         self._looked: tuple[Any, Counter[int]] = None, Counter()
 
-    def _folder(self, data: Path | None) -> Path:
-        if data is None:
-            return Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="usfda-")))
-        try:
-            data.mkdir(parents=True, exist_ok=True)
-            self._stack.enter_context(FileLock(data / "lock", timeout=0))
-        except Timeout:
-            raise InputError(f"{data}: another service uses it; give each one a folder of its own") from None
-        except OSError as error:
-            raise InputError(f"{data}: cannot be written ({error.strerror}); give another folder with --data") from None
-        return data
-
     def close(self) -> None:
         """End what runs; after the last request."""
-        self._stack.close()
+        self._open.close()
 
     def uploads(self, files: Sequence[tuple[str, bytes]]) -> tuple[list[Upload], dict[bytes, np.ndarray]]:
         """The files of a request, and the vectors of those that are kept already."""
@@ -255,6 +245,25 @@ class Service:
     def _check_settled(self) -> None:
         if self.adaptation.state in ("running", "ready"):
             raise Conflict("accept or discard the adaptation first")
+
+
+@contextmanager
+def _folder(data: Path | None) -> Iterator[Path]:
+    """Where models are written: in the folder of the data, for one service at a time, or in one that is removed."""
+    if data is None:
+        with tempfile.TemporaryDirectory(prefix="usfda-") as folder:
+            yield Path(folder)
+        return
+    lock = FileLock(data / "lock")
+    try:
+        data.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise InputError(f"{data}: another service uses it; give each one a folder of its own") from None
+    except OSError as error:
+        raise InputError(f"{data}: cannot be written ({error.strerror}); give another folder with --data") from None
+    with lock:
+        yield data
 
 
 def _reason(error: UnreadableImage) -> str:

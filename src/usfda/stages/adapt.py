@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -16,13 +16,15 @@ from ..data.samples import Features, Matrix
 from ..errors import InputError
 from ..methods.checks import CheckSettings, check
 from ..methods.decision import STRICTNESS, check_strictness
-from ..methods.groups import FEWEST, UsfdaSettings
+from ..methods.groups import FEW, FEWEST, UsfdaSettings
 from ..methods.heads import UsfdaHead, starting_head
 from ..methods.mixture import Points, fit_mixture, typicality_of
-from ..methods.paper import FEW, PaperSettings, train_target
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, versions
 from .common import METHODS, Clock, Method, check_choice, rounded, settings_from
+
+if TYPE_CHECKING:
+    from ..methods.paper import PaperSettings
 
 log = logging.getLogger("usfda")
 
@@ -108,7 +110,7 @@ def adapt(
     start = {**model.card, "deployment": card}
     adapted = Model(model.source_classes, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "paper":
-        card |= _adapt_paper(adapted, features.X, settings_from(PaperSettings, settings), seed, config)
+        card |= _adapt_paper(adapted, features.X, settings, seed, config)
     else:
         of_method = settings_from(UsfdaSettings, settings)
         with threadpool_limits(config.threads):
@@ -136,8 +138,11 @@ def _missing(model: Model, method: str) -> InputError:
     )
 
 
-def _adapt_paper(model: Model, X: Matrix, settings: PaperSettings, seed: int, config: Config) -> dict[str, Any]:
+def _adapt_paper(model: Model, X: Matrix, given: object, seed: int, config: Config) -> dict[str, Any]:
     """Give the model its head; the card's part."""
+    from ..methods.paper import PaperSettings, train_target  # and torch, which method usfda can do without
+
+    settings = settings_from(PaperSettings, given)
     if model.vendor.networks is None:
         raise _missing(model, "paper")
     model.head, history = train_target(model.vendor.networks, X, settings, seed, config)
