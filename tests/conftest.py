@@ -18,6 +18,8 @@ from PIL import Image
 
 from usfda import Config, Model, ProcurementSettings, procure
 
+pytest_plugins = ["browser"]  # fixtures of a real browser
+
 QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
 
 

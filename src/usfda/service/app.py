@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
+from importlib.resources.abc import Traversable
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Body, FastAPI, Path, Query, Request, Response, Security
@@ -30,15 +31,11 @@ from .service import Conflict, Service
 UPLOADS = "/predict"
 FIELD = "files"
 FIELDS = 16  # of a form beside its files; they are not looked at
-PAGE = {  # by path: the file, and its kind
-    "/": ("index.html", "text/html; charset=utf-8"),
-    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
-    "/page.css": ("page.css", "text/css; charset=utf-8"),
-    "/icon.svg": ("icon.svg", "image/svg+xml"),
-    "/docs": ("docs.html", "text/html; charset=utf-8"),
-    "/docs.js": ("docs.js", "text/javascript; charset=utf-8"),
-}
-OPEN = {*PAGE, "/healthz", "/openapi.json"}  # need no token
+PAGE = resources.files(__package__) / "page"
+PATHS = {"index.html": "/", "docs.html": "/docs"}  # of files of the page; the others have their names
+KINDS = {"html": "text/html", "css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
+ASSETS = {PATHS.get(file.name, f"/{file.name}"): file for file in PAGE.iterdir()}
+OPEN = {*ASSETS, "/healthz", "/openapi.json"}  # need no token
 FORM = {
     "requestBody": {
         "required": True,
@@ -109,7 +106,8 @@ def make_app(service: Service, token: str | None, host: str) -> Guard:
         lifespan=lifespan,
         exception_handlers={Conflict: _conflict, Busy: _busy, RequestValidationError: _invalid},
     )
-    _add_page(app)
+    for path, file in ASSETS.items():
+        app.add_api_route(path, _asset(file), include_in_schema=False)
 
     @app.get("/healthz", responses={403: _errors()[403]})
     async def health() -> Health:
@@ -121,15 +119,13 @@ def make_app(service: Service, token: str | None, host: str) -> Guard:
     return Guard(app, Door(token, host, OPEN), service.limits, UPLOADS, service.metrics)
 
 
-def _add_page(app: FastAPI) -> None:
-    folder = resources.files(__package__) / "page"
-    for path, (name, kind) in PAGE.items():
-        content = (folder / name).read_bytes()
+def _asset(file: Traversable) -> Callable[[], Awaitable[Response]]:
+    content, kind = file.read_bytes(), KINDS[file.name.rpartition(".")[2]]
 
-        async def page(content: bytes = content, kind: str = kind) -> Response:
-            return Response(content, media_type=kind)
+    async def asset() -> Response:
+        return Response(content, media_type=kind)
 
-        app.add_api_route(path, page, include_in_schema=False)
+    return asset
 
 
 def _errors(*statuses: int) -> dict[int | str, dict[str, Any]]:
