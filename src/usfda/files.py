@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,17 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def clear_parts(folder: Path, name: str) -> None:
+    """Remove what kills left of files in a folder, whose names a regular expression describes, that were being written.
+
+    Only for a folder in which nobody else writes just now.
+    """
+    part = re.compile(rf"\.{name}\.[0-9a-f]{{8}}")
+    for file in folder.iterdir():
+        if part.fullmatch(file.name):
+            file.unlink()
 
 
 def read_text(file: Path) -> str:

@@ -20,13 +20,15 @@ from .features.extract import Extractor
 from .files import atomic_write
 from .methods.decision import STRICTNESS, Decision, check_strictness, known_score
 from .methods.findings import Findings
-from .methods.heads import HEADS, Head, starting_head
+from .methods.heads import HEADS, Head, UsfdaHead, starting_head
 from .methods.vendor import Vendor, own_part
 from .modelcard import FILE, PAGE, card_text
 from .modelfile import MESSAGE, ModelFile, read_model_file, write_model_file
 
 CHUNK = 512  # images at a time when predicting: memory does not depend on their number
 PIECE = 4096  # vectors at a time when deciding, likewise
+EXAMPLES = 5  # names of a cluster's most typical samples
+CANDIDATES = 5000  # samples of a cluster that they are chosen from, at most
 
 
 @dataclass(frozen=True)
@@ -216,6 +218,19 @@ class Model:
                 [(self.classes_[k], round(float(s), 4)) for k, s in zip(order[i], share[i], strict=True)],
                 None if decided.cluster is None else int(decided.cluster[i]) or None,
             )
+
+    def find_examples(self, features: Features, decided: Decision) -> None:
+        """Name the most typical samples of each cluster, where the head finds any."""
+        if not isinstance(self.head, UsfdaHead):
+            return
+        assert decided.cluster is not None
+        examples = {}
+        for c in np.unique(decided.cluster[decided.cluster > 0]).tolist():
+            members = np.flatnonzero(decided.cluster == c)[:CANDIDATES]
+            p = self.head.components(features.X[members])[:, self.head.classes + c - 1]
+            typical = members[np.argsort(-p)[:EXAMPLES]].tolist()
+            examples[c] = [str(i if features.paths is None else features.paths[i]) for i in typical]
+        self.examples = examples
 
     def _all(self, source: Any, config: Config | None) -> Matrix:
         """Vectors of all samples: what is returned as an array must match what was given, row by row."""

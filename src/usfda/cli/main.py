@@ -57,6 +57,7 @@ from .output import (
     writer_of,
 )
 from .report import report
+from .serve import serve
 from .teach import teach
 
 if TYPE_CHECKING:
@@ -367,6 +368,7 @@ app.command(no_args_is_help=True)(teach)
 app.command(no_args_is_help=True)(report)
 app.command(no_args_is_help=True)(compare)
 app.command(no_args_is_help=True)(reproduce)
+app.command(no_args_is_help=True)(serve)
 
 
 @app.command()

@@ -106,20 +106,25 @@ def _reading() -> Iterator[None]:
         raise UnreadableImage(str(error).split("\n")[0] or type(error).__name__) from error
 
 
+def format_of(content: bytes) -> str | None:
+    """The format, a key of ``FORMATS``, that the first bytes of a file tell."""
+    _register()
+    accepts = ((name, Image.OPEN[name][1]) for name in FORMATS if name in Image.OPEN)
+    return next((name for name, accept in accepts if accept and accept(content[:16]) is True), None)
+
+
 def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
     """The image, not decoded yet; not ``Image.open``, which bounds the pixels of the full size and warns of them."""
-    _register()
-    openers = [Image.OPEN[name] for name in FORMATS if name in Image.OPEN]
     file = io.BytesIO(content) if isinstance(content, bytes) else content
     with _reading():
         prefix = file.read(16)
-        factory = next((factory for factory, accept in openers if accept and accept(prefix) is True), None)
-        if factory is None:
+        name = format_of(prefix)
+        if name is None:
             if prefix[4:8] == b"ftyp" and "HEIF" not in Image.OPEN:
                 raise UnreadableImage("HEIC, which needs: pip install 'usfda[heic]'")
             raise UnreadableImage(f"not an image of a known format ({', '.join(FORMATS)})")
         file.seek(0)
-        image = factory(file, "")
+        image = Image.OPEN[name][0](file, "")
         codec = image.tile[0][0] if image.tile else "webp"  # which has none before it is decoded
         if codec == "bmp_rle":  # a few bytes of it can skip to any place, for which memory is filled
             raise UnreadableImage("a BMP with run-length compression, which is not read; save it as PNG")

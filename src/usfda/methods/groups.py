@@ -19,6 +19,7 @@ from scipy.special import expit, logit
 
 from ..errors import InputError
 
+FEW = 16  # fewer samples say too little about their domain: method paper neither rescales w nor fits BatchNorm by them
 FEWEST = 2  # images behind every mean that is saved, so that no model file holds the vector of a single one
 LEAST_DENSITY = 0.02  # below which a sample is as lonely as can be
 ITERATIONS = 100  # of EM, at most

@@ -22,11 +22,11 @@ from torch import Tensor
 from ..config import Config
 from ..data.samples import Matrix
 from ..errors import InputError
+from .groups import FEW
 from .heads import PaperHead
 from .networks import D, arrays, batches, from_arrays, in_pieces, make_f, torch_device
 from .vendor import SourceNetworks
 
-FEW = 16  # fewer samples say too little about their domain: w is not rescaled over them, BatchNorm not fitted to them
 LOOK = 20  # steps between two looks at which samples are known
 LOOKED_AT = 4000  # samples at most, evenly spaced: a larger target takes no longer
 HUGE = 1e4  # stands for infinity in a loss, and keeps its gradient finite

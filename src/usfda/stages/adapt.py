@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -16,19 +16,18 @@ from ..data.reading import read_target
 from ..data.samples import Features, Matrix
 from ..errors import InputError
 from ..methods.checks import CheckSettings, check
-from ..methods.decision import STRICTNESS, Decision, check_strictness
-from ..methods.groups import FEWEST, UsfdaSettings
+from ..methods.decision import STRICTNESS, check_strictness
+from ..methods.groups import FEW, FEWEST, UsfdaSettings
 from ..methods.heads import UsfdaHead, starting_head
 from ..methods.mixture import Points, fit_mixture, typicality_of
-from ..methods.paper import FEW, PaperSettings, train_target
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model, versions
 from .common import METHODS, Clock, Method, check_choice, rounded, settings_from
 
-log = logging.getLogger("usfda")
+if TYPE_CHECKING:
+    from ..methods.paper import PaperSettings
 
-EXAMPLES = 5  # names of a cluster's most typical samples
-CANDIDATES = 5000  # samples of a cluster that they are chosen from, at most
+log = logging.getLogger("usfda")
 
 
 def adapt(
@@ -115,7 +114,7 @@ def adapt(
     start = {**model.card, "deployment": card}
     adapted = Model(model.source_classes, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "paper":
-        card |= _adapt_paper(adapted, features.X, settings_from(PaperSettings, settings), seed, config)
+        card |= _adapt_paper(adapted, features.X, settings, seed, config)
     else:
         of_method = settings_from(UsfdaSettings, settings)
         with threadpool_limits(config.threads):
@@ -131,8 +130,7 @@ def adapt(
     if decided.cluster is not None and "check" in card:
         sizes = np.bincount(decided.cluster)
         card["check"]["clusters"] = {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}
-    if isinstance(adapted.head, UsfdaHead):
-        _find_examples(adapted, adapted.head, features, decided)
+    adapted.find_examples(features, decided)
     return adapted
 
 
@@ -144,8 +142,11 @@ def _missing(model: Model, method: str) -> InputError:
     )
 
 
-def _adapt_paper(model: Model, X: Matrix, settings: PaperSettings, seed: int, config: Config) -> dict[str, Any]:
+def _adapt_paper(model: Model, X: Matrix, given: object, seed: int, config: Config) -> dict[str, Any]:
     """Give the model its head; the card's part."""
+    from ..methods.paper import PaperSettings, train_target  # and torch, which method usfda can do without
+
+    settings = settings_from(PaperSettings, given)
     if model.vendor.networks is None:
         raise _missing(model, "paper")
     model.head, history = train_target(model.vendor.networks, X, settings, seed, config)
@@ -223,13 +224,3 @@ def _adapt_usfda(
     if found["verdict"] == "worse":
         model.head = earlier or start
     return card | {"learnable_parameters": head.centres.size + head.bias.size, "check": found}
-
-
-def _find_examples(model: Model, head: UsfdaHead, features: Features, decided: Decision) -> None:
-    """The most typical samples of each cluster, by name."""
-    assert decided.cluster is not None
-    for c in np.unique(decided.cluster[decided.cluster > 0]).tolist():
-        members = np.flatnonzero(decided.cluster == c)[:CANDIDATES]
-        p = head.components(features.X[members])[:, head.classes + c - 1]
-        typical = members[np.argsort(-p)[:EXAMPLES]].tolist()
-        model.examples[c] = [str(i if features.paths is None else features.paths[i]) for i in typical]

@@ -1,0 +1,206 @@
+"""The images that are kept for an adaptation: as they were uploaded, each content once, with its vector.
+
+They lie in memory, or in a folder: ``images/NUMBER-SHA256.jpg``, numbered as they arrived, and the feature store. A
+file appears when it is complete, after its vector, so that a kill leaves an image whole or not at all.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from threading import Lock
+from typing import Generic, TypeVar
+
+import numpy as np
+
+from ..backbones.backbone import Backbone
+from ..config import Config
+from ..data.images import FORMATS, format_of, read_file
+from ..data.samples import Features, Matrix, Samples
+from ..errors import InputError, UnreadableImage
+from ..features.extract import Extractor
+from ..files import atomic_write, clear_parts
+
+NAME = re.compile(r"(\d{12})-([0-9a-f]{64})\.[a-z]+")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image to keep: the sha256 of its content, the content, and its vector."""
+
+    key: bytes
+    content: bytes
+    vector: np.ndarray
+
+
+Where = TypeVar("Where", Image, Path)
+
+
+@dataclass(frozen=True)
+class Place(Generic[Where]):
+    """What is known of a kept image: its number, its size, and where it is."""
+
+    number: int
+    size: int
+    where: Where
+
+
+class Kept(ABC, Generic[Where]):
+    """Images by the sha256 of their content, in the order in which they arrived; the oldest make way for new ones."""
+
+    def __init__(self, most: int, most_bytes: int):
+        self._most, self._most_bytes = most, most_bytes
+        self._places: OrderedDict[bytes, Place[Where]] = OrderedDict()
+        self._lock = Lock()
+        self._bytes = 0
+        self.newest = 0  # number of the image that came last
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def __contains__(self, key: bytes) -> bool:
+        return key in self._places
+
+    def add(self, images: Sequence[Image]) -> None:
+        """Keep those that are new; when this returns, they are kept."""
+        new = list({image.key: image for image in images if image.key not in self._places}.values())
+        with self._lock:
+            first, self.newest = self.newest + 1, self.newest + len(new)
+        for place in self._write(new, first):
+            self._enter(place)
+
+    def places(self, newest: int | None = None) -> list[tuple[bytes, Place[Where]]]:
+        """Keys and places, the oldest first: all, or so many of the newest."""
+        with self._lock:
+            places = list(self._places.items())
+        return places if newest is None else places[-newest:]
+
+    @abstractmethod
+    def content(self, key: bytes) -> bytes | None:
+        """The image as it was uploaded; None where it is not kept."""
+
+    @abstractmethod
+    def vectors(self, keys: Sequence[bytes]) -> tuple[list[bytes], Matrix]:
+        """The keys that there is a vector for, and their vectors."""
+
+    @abstractmethod
+    def target(self, places: Sequence[Place[Where]]) -> Samples | Features:
+        """What an adaptation to these images is given."""
+
+    @abstractmethod
+    def _write(self, images: Sequence[Image], first: int) -> Iterator[tuple[bytes, Place[Where]]]:
+        """Put images where they are kept, numbered from ``first``; each is given out when it is there."""
+
+    @abstractmethod
+    def _remove(self, place: Place[Where]) -> None:
+        """Of an image that makes way."""
+
+    def _enter(self, entry: tuple[bytes, Place[Where]]) -> None:
+        key, place = entry
+        gone: list[Place[Where]] = []
+        with self._lock:
+            if key in self._places:  # another request was first with the same content
+                gone.append(place)
+            else:
+                self._places[key] = place
+                self._bytes += place.size
+            while len(self._places) > self._most or self._bytes > self._most_bytes:
+                gone.append(self._places.popitem(last=False)[1])
+                self._bytes -= gone[-1].size
+        for place in gone:
+            self._remove(place)
+
+
+class InMemory(Kept[Image]):
+    """Images that end with the process."""
+
+    def content(self, key: bytes) -> bytes | None:
+        """Held as it came."""
+        place = self._places.get(key)
+        return None if place is None else place.where.content
+
+    def vectors(self, keys: Sequence[bytes]) -> tuple[list[bytes], Matrix]:
+        """Held beside the images."""
+        found = [place.where for place in map(self._places.get, keys) if place is not None]
+        X = np.stack([image.vector for image in found]) if found else np.empty((0, 0), np.float32)
+        return [image.key for image in found], X
+
+    def target(self, places: Sequence[Place[Image]]) -> Features:
+        """Vectors, by the sha256 of their images."""
+        found = [place.where for place in places]
+        return Features(np.stack([image.vector for image in found]), paths=[Path(image.key.hex()) for image in found])
+
+    def _write(self, images: Sequence[Image], first: int) -> Iterator[tuple[bytes, Place[Image]]]:
+        for number, image in enumerate(images, first):
+            held = replace(image, vector=image.vector.copy())  # not as a row of its whole batch
+            yield image.key, Place(number, len(image.content) + held.vector.nbytes, held)
+
+    def _remove(self, place: Place[Image]) -> None:
+        pass
+
+
+class OnDisk(Kept[Path]):
+    """Images in a folder, which outlast the process.
+
+    Parameters
+    ----------
+    folder : Path
+        Of the service's data.
+    backbone : Backbone
+        Whose vectors the feature store holds.
+    """
+
+    def __init__(self, folder: Path, backbone: Backbone, most: int, most_bytes: int):
+        super().__init__(most, most_bytes)
+        self._folder = folder / "images"
+        store = Extractor.make(backbone, Config(cache=folder)).store
+        if store is None:
+            raise InputError(f"{folder}: cannot be written; give another folder with --data")
+        self._store = store
+        self._folder.mkdir(exist_ok=True)
+        clear_parts(self._folder, NAME.pattern)
+        for file in sorted(self._folder.iterdir()):
+            if name := NAME.fullmatch(file.name):
+                self.newest = int(name[1])
+                self._enter((bytes.fromhex(name[2]), Place(self.newest, file.stat().st_size, file)))
+
+    def content(self, key: bytes) -> bytes | None:
+        """Read from its file."""
+        place = self._places.get(key)
+        try:
+            return None if place is None else read_file(place.where)
+        except UnreadableImage:  # it made way just now
+            return None
+
+    def vectors(self, keys: Sequence[bytes]) -> tuple[list[bytes], Matrix]:
+        """Those that the store has: of another backbone than the present one it may have none."""
+        rows, vectors = self._store.find(keys)
+        found = np.flatnonzero(rows >= 0)
+        return [keys[i] for i in found.tolist()], np.asarray(vectors[rows[found]])
+
+    def target(self, places: Sequence[Place[Path]]) -> Samples:
+        """Files, whose vectors the store has."""
+        return Samples([place.where for place in places])
+
+    def _write(self, images: Sequence[Image], first: int) -> Iterator[tuple[bytes, Place[Path]]]:
+        if images:
+            self._store.append([image.key for image in images], np.stack([image.vector for image in images]))
+        for number, image in enumerate(images, first):
+            suffix = FORMATS[format_of(image.content) or "JPEG"][0]
+            file = self._folder / f"{number:012d}-{image.key.hex()}{suffix}"
+            with atomic_write(file) as out:
+                out.write(image.content)
+            yield image.key, Place(number, len(image.content), file)
+
+    def _remove(self, place: Place[Path]) -> None:
+        place.where.unlink(missing_ok=True)
+
+
+def key_of(name: str) -> str:
+    """The sha256, in hexadecimal digits, of a kept image, by the name that a target gives it."""
+    found = NAME.fullmatch(Path(name).name)
+    return found[2] if found else name

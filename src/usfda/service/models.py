@@ -1,0 +1,146 @@
+"""The model that serves, and those before it: files by their sha256, and a small file that says which counts.
+
+``models/SHA256.usfda`` are the models; ``models/state.json`` has, for each model that the service was started with,
+what was accepted since. Both appear when they are complete, the model first: after a kill the state is the old or the
+new one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from ..backbones.backbone import Backbone
+from ..errors import InputError
+from ..files import atomic_write, clear_parts
+from ..model import Model, load
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A model by its file's sha256, and the number of the last kept image that it was adapted to."""
+
+    sha256: str
+    seen: int
+
+
+@dataclass(frozen=True)
+class Served:
+    """A model that is ready to answer, and its entry."""
+
+    model: Model
+    entry: Entry
+
+
+class Models:
+    """The model that serves, ``current``, and those before it.
+
+    Parameters
+    ----------
+    file : Path
+        The model that the service is started with.
+    folder : Path
+        Where models and state lie; a state that it has of this model is taken up again.
+    most : int
+        Earlier models that are kept for a rollback.
+    """
+
+    def __init__(self, file: Path, folder: Path, most: int):
+        self._folder, self._most = folder / "models", most
+        self._folder.mkdir(parents=True, exist_ok=True)
+        clear_parts(self._folder, r"(state\.json|[0-9a-z]+\.usfda)")
+        self.candidate.unlink(missing_ok=True)
+        first = Entry(self._take(file), 0)
+        self.base = first.sha256
+        self._state = self._read()
+        self._history = self._state.setdefault(first.sha256, [first])
+        try:
+            self.current = self._load(self._history[-1], None)
+        except InputError as error:
+            raise InputError(str(error).replace(str(self._file(first.sha256)), str(file))) from None
+
+    @property
+    def backbone(self) -> Backbone:
+        """M, which all models of the service share."""
+        assert self.current.model.backbone is not None
+        return self.current.model.backbone
+
+    @property
+    def earlier(self) -> int:
+        """How many models a rollback can return to."""
+        return len(self._history) - 1
+
+    @property
+    def candidate(self) -> Path:
+        """Where a model is written that may be accepted."""
+        return self._folder / "candidate.usfda"
+
+    def file(self) -> Path:
+        """Of the model that serves."""
+        return self._file(self.current.entry.sha256)
+
+    def accept(self, seen: int) -> Served:
+        """Make the candidate the model that serves."""
+        sha256 = _sha256(self.candidate)
+        self.candidate.replace(self._file(sha256))
+        served = self._load(Entry(sha256, seen), self.backbone)
+        return self._serve([*self._history, served.entry][-1 - self._most :], served)
+
+    def add(self, model: Model) -> Served:
+        """Make a model that was made of the present one the model that serves."""
+        model.save(self.candidate)
+        return self.accept(self.current.entry.seen)
+
+    def rollback(self) -> Served:
+        """Return to the model before the present one."""
+        return self._serve(self._history[:-1], self._load(self._history[-2], self.backbone))
+
+    def _serve(self, history: list[Entry], served: Served) -> Served:
+        self._state[self.base] = history
+        with atomic_write(self._folder / "state.json") as out:
+            state = {base: [asdict(entry) for entry in entries] for base, entries in self._state.items()}
+            out.write(json.dumps(state, indent=1).encode())
+        self._history, self.current = history, served
+        named = {entry.sha256 for entries in self._state.values() for entry in entries} | set(self._state)
+        for file in self._folder.glob("*.usfda"):
+            if file.stem not in named:
+                file.unlink()
+        return served
+
+    def _take(self, file: Path) -> str:
+        """Copy the model to the others, so that a rollback finds it even if its file is gone; its sha256."""
+        if not file.is_file():
+            raise InputError(f"{file}: no such model file")
+        sha256 = _sha256(file)
+        if not self._file(sha256).exists():
+            with atomic_write(self._file(sha256)) as out:
+                out.write(file.read_bytes())
+        return sha256
+
+    def _read(self) -> dict[str, list[Entry]]:
+        file = self._folder / "state.json"
+        if not file.exists():
+            return {}
+        try:
+            state = json.loads(file.read_bytes())
+            return {base: [Entry(**entry) for entry in entries] for base, entries in state.items()}
+        except (ValueError, TypeError, AttributeError):
+            raise InputError(f"{file}: damaged; move it away to begin with the model that is given") from None
+
+    def _load(self, entry: Entry, backbone: Backbone | None) -> Served:
+        model = load(self._file(entry.sha256))
+        if model.backbone is None:
+            raise InputError(f"{self._file(entry.sha256)}: was saved without its backbone, which a service needs")
+        if backbone is not None:
+            model.use_backbone(backbone)  # whose session is there already
+        return Served(model, entry)
+
+    def _file(self, sha256: str) -> Path:
+        return self._folder / f"{sha256}.usfda"
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
