@@ -30,6 +30,7 @@ from onnx import TensorProto, helper, numpy_helper
 from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure, teach
 from usfda.cli.main import main
 from usfda.cli.output import describe_model
+from usfda.report.build import card_data
 
 Members = list[tuple[str, bytes]]
 Refused = Callable[..., str]
@@ -635,7 +636,7 @@ ODD: tuple[Any, ...] = (None, True, -1, 0.5, "x", [], [1], ["a", "b", "c"], {}, 
 def test_no_card_ends_in_anything_but_a_refusal_or_a_clean_text(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Every value of a card in turn is missing or of another kind: ``inspect`` shows it or refuses the file."""
+    """Every value of a card in turn is missing or of another kind: it is shown, or the file is refused."""
     card, members = card_of(tiny), unpack(tiny)
     for part in ("procurement", "deployment"):  # of which nothing in particular is asked
         for name in ("settings", "versions"):
@@ -650,7 +651,9 @@ def test_no_card_ends_in_anything_but_a_refusal_or_a_clean_text(
         for other in (made, *(put(card, path, value) for value in ODD)):
             file = pack(tmp_path / "m.usfda", [("card.json", json.dumps(other).encode()), *members[1:]])
             try:
-                text = " ".join(f"{key} {value}" for key, value in describe_model(load(file)))
+                model = load(file)
+                text = " ".join(f"{key} {value}" for key, value in describe_model(model))
+                text += json.dumps(card_data(model.card), allow_nan=False)
                 code = 0
             except InputError as error:
                 text, code = str(error), 2
@@ -688,6 +691,12 @@ def test_a_missing_field_or_one_of_the_wrong_kind_is_refused(
     del at[path[-1]]
     refused(changed(tiny, tmp_path / "m.usfda", card=made), path[-1])
     refused(changed(tiny, tmp_path / "m.usfda", card=put(card, path, [["odd"]])))
+
+
+@pytest.mark.parametrize("history", [[1.0], {"L_d1": 1.0}, {"L_d1": ["x"]}, {"L_d1": [[1.0]]}])
+def test_losses_are_lists_of_numbers(tiny: Path, tmp_path: Path, refused: Refused, history: Any) -> None:
+    for part in ("procurement", "deployment"):
+        refused(changed(tiny, tmp_path / "m.usfda", card=put(card_of(tiny), (part, "history"), history)))
 
 
 @pytest.mark.parametrize("strictness", [-0.1, 1.1, "0.5", None, [0.5], 2**70])

@@ -91,7 +91,7 @@ def report_data(model: Model, features: Features, model_name: str, target_name: 
     answers = Answers(
         int(np.sum(~decided.known)), dict(zip(model.classes_, counts, strict=True)), "image" if pictured else "sample"
     )
-    findings, deployed = model.findings, model.card["deployment"]
+    findings = model.findings
     quality = None if features.labels is None else _quality(features.labels, decided, model.classes_)
     trust = NOT_ADAPTED if findings is None else findings.trust()
     done = {"look"}  # by this report
@@ -116,16 +116,15 @@ def report_data(model: Model, features: Features, model_name: str, target_name: 
         "samples": samples,
         "pictures": thumbnails(features.paths, config) if features.paths is not None else None,
         "quality": quality,
-        "curves": [
-            *_curves("Procurement", model.card["procurement"]),
-            *_curves("Adaptation", {} if deployed is None else deployed),
-        ],
-        "card": {
-            part: [[key, text] for key, text in _flat(model.card[part])]
-            for part in ("deployment", "procurement", "backbone")
-            if model.card.get(part)
-        },
+        **card_data(model.card),
     }
+
+
+def card_data(card: Mapping[str, Any]) -> dict[str, Any]:
+    """The training curves and the entries of a card, by its parts."""
+    curves = [*_curves("Procurement", card["procurement"]), *_curves("Adaptation", card["deployment"] or {})]
+    parts = [part for part in ("deployment", "procurement", "backbone") if card.get(part)]
+    return {"curves": curves, "card": {part: [[key, text] for key, text in _flat(card[part])] for part in parts}}
 
 
 def _samples(model: Model, features: Features, every: Decision, config: Config) -> tuple[str, dict[str, Any]]:

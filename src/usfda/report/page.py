@@ -10,7 +10,8 @@ from html import escape
 from importlib.resources import files
 from typing import Any
 
-SCRIPTS = ("base.js", "summary.js", "quality.js", "map.js", "score.js", "gallery.js", "main.js")  # one after another
+# One after another.
+SCRIPTS = ("base", "views", "summary", "quality", "map", "score", "gallery", "teaching", "main")
 
 
 def page(data: dict[str, Any]) -> bytes:
@@ -20,7 +21,7 @@ def page(data: dict[str, Any]) -> bytes:
     no ``<`` can end the block, and the script puts them into the page as text. The policy lets the browser run this
     one script, use this one style and load nothing.
     """
-    style, script = _asset("report.css"), "".join(_asset(name) for name in SCRIPTS)
+    style, script = _asset("report.css"), "".join(_asset(f"{name}.js") for name in SCRIPTS)
     policy = f"default-src 'none'; img-src data:; style-src {_hash(style)}; script-src {_hash(script)}"
     parts = {
         "policy": f"{policy}; base-uri 'none'; form-action 'none'",

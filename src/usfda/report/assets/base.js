@@ -51,7 +51,8 @@ function isRight(i) {
 const plural = (n, word = data.word) => `${n.toLocaleString("en")} ${word}${n === 1 ? "" : "s"}`;
 const percent = (share, digits = 1) => `${(100 * share).toFixed(digits)}\u00a0%`;
 const picture = (i) => (data.pictures && data.pictures[i] ? `data:image/webp;base64,${data.pictures[i]}` : null);
-const picturesOf = (i) => (picture(i) ? [make("img", { src: picture(i), alt: "", decoding: "async", draggable: "false" })] : []);
+const picturesOf = (i) =>
+  picture(i) ? [make("img", { src: picture(i), alt: "", decoding: "async", draggable: "false" })] : [];
 const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1) + (/[.…]$/.test(text) ? "" : ".");
 
 /** A button that copies a text; where the browser lets nobody write to the clipboard, it shows the text instead. */
@@ -60,12 +61,14 @@ function copyButton(title) {
     type: "button",
     class: "quiet",
     text: title,
-    click: () => navigator.clipboard.writeText(button.copied).then(
-      () => {
-        button.textContent = "Copied";
-        setTimeout(() => (button.textContent = title), 1500);
-      },
-      () => (button.textContent = button.copied)),
+    click: () =>
+      navigator.clipboard.writeText(button.copied).then(
+        () => {
+          button.textContent = "Copied";
+          setTimeout(() => (button.textContent = title), 1500);
+        },
+        () => (button.textContent = button.copied),
+      ),
   });
   button.say = (text) => {
     button.copied = text;
@@ -76,11 +79,17 @@ function copyButton(title) {
 
 /** A command with a button that copies it. */
 function commandLine(command) {
-  const code = make("code"), button = copyButton("Copy");
+  const code = make("code"),
+    button = copyButton("Copy");
   const line = make("div", { class: "command" }, code, button);
   line.say = (text) => {
     // A line breaks between words, and within a word only where it is longer than the line.
-    code.replaceChildren(...text.split(" ").flatMap((word) => [make("span", { text: word }), " "]).slice(0, -1));
+    code.replaceChildren(
+      ...text
+        .split(" ")
+        .flatMap((word) => [make("span", { text: word }), " "])
+        .slice(0, -1),
+    );
     button.say(text);
   };
   line.say(command);
@@ -106,7 +115,9 @@ const isDark = () => {
 
 const HUES = [212, 28, 152, 338, 266, 48, 186, 4, 96, 304]; // far apart; what follows goes on by the golden angle
 const rank = new Map(); // of a class by its size, so that the largest have the hues that differ most
-[...data.classes.keys()].sort((a, b) => data.counts[b] - data.counts[a]).forEach((label, place) => rank.set(label, place));
+[...data.classes.keys()]
+  .sort((a, b) => data.counts[b] - data.counts[a])
+  .forEach((label, place) => rank.set(label, place));
 const colourAt = (place) => {
   const hue = place < HUES.length ? HUES[place] : (137.5 * place) % 360;
   return inks.dark ? `hsl(${hue} 62% 64%)` : `hsl(${hue} 58% 42%)`;
@@ -115,18 +126,28 @@ const colourOf = (label) => (label === UNKNOWN ? inks.unknown : colourAt(rank.ge
 const clusterRank = new Map(); // likewise
 if (samples.cluster) {
   const sizes = new Map();
-  for (const i of everyone) if (ownLabelOf(i) === UNKNOWN) sizes.set(samples.cluster[i], (sizes.get(samples.cluster[i]) || 0) + 1);
+  for (const i of everyone)
+    if (ownLabelOf(i) === UNKNOWN) sizes.set(samples.cluster[i], (sizes.get(samples.cluster[i]) || 0) + 1);
   const all = [...new Set(samples.cluster)].sort((a, b) => (sizes.get(b) || 0) - (sizes.get(a) || 0) || a - b);
   all.forEach((cluster, place) => clusterRank.set(cluster, place));
 }
 const colourOfCluster = (cluster) => colourAt(clusterRank.get(cluster));
 /** The colour that stands for a sample: of its cluster where clusters are looked at, else of its label. */
-const toneOf = (i) => (state.view === "clusters" && labelOf(i) === UNKNOWN ? colourOfCluster(samples.cluster[i]) : colourOf(labelOf(i)));
+const toneOf = (i) =>
+  state.view === "clusters" && labelOf(i) === UNKNOWN ? colourOfCluster(samples.cluster[i]) : colourOf(labelOf(i));
 /** From low (orange) over grey to high (the accent's green). */
 function colourOfScore(score) {
   const [low, middle, high] = inks.dark
-    ? [[232, 150, 84], [150, 154, 160], [92, 200, 184]]
-    : [[190, 92, 20], [150, 154, 160], [12, 112, 104]];
+    ? [
+        [232, 150, 84],
+        [150, 154, 160],
+        [92, 200, 184],
+      ]
+    : [
+        [190, 92, 20],
+        [150, 154, 160],
+        [12, 112, 104],
+      ];
   const [a, b, t] = score < 0.5 ? [low, middle, 2 * score] : [middle, high, 2 * score - 1];
   return `rgb(${a.map((value, k) => Math.round(value + t * (b[k] - value))).join(" ")})`;
 }

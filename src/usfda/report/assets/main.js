@@ -53,19 +53,30 @@ function choose(i) {
   drawTop();
   markCards();
   if (i === null) return;
-  const label = labelOf(i), source = picture(i), facts = [["score", samples.score[i].toFixed(4)]];
+  const label = labelOf(i),
+    source = picture(i),
+    facts = [["score", samples.score[i].toFixed(4)]];
   if (label === UNKNOWN && samples.cluster && samples.cluster[i]) facts.push(["cluster", String(samples.cluster[i])]);
   if (samples.ssm) facts.push(["SSM, from 1 to 2.72", samples.ssm[i].toFixed(2)]);
   if (samples.truth) facts.push(["by its label", `${truthOf(i)} – ${isRight(i) ? "right" : "wrong"}`]);
-  facts.push(["best classes", samples.top[i].map((k, place) => `${data.classes[k]} ${(samples.share[i][place] / 10).toFixed(0)} %`).join(", ")]);
+  facts.push([
+    "best classes",
+    samples.top[i].map((k, place) => `${data.classes[k]} ${(samples.share[i][place] / 10).toFixed(0)} %`).join(", "),
+  ]);
   panel.replaceChildren(
     make("button", { type: "button", class: "quiet close", text: "Close", click: () => choose(null) }),
     source ? make("img", { src: source, alt: samples.name[i] }) : null,
-    make("div", {},
+    make(
+      "div",
+      {},
       make("p", { class: "what", text: nameOf(label) }),
       make("dl", {}, ...facts.map(([name, text]) => make("div", {}, make("dt", { text: name }), make("dd", { text })))),
       make("p", { class: "path", text: data.folder + samples.name[i] }),
-      map.shown[i] ? make("button", { type: "button", class: "quiet", text: "Show in the gallery", click: () => reveal(i) }) : null) );
+      map.shown[i]
+        ? make("button", { type: "button", class: "quiet", text: "Show in the gallery", click: () => reveal(i) })
+        : null,
+    ),
+  );
 }
 
 function setUpTheme() {
@@ -91,7 +102,9 @@ addEventListener("keydown", (event) => event.key === "Escape" && state.chosen !=
 setUpTheme();
 setUpScore();
 setUpMap();
+setUpViews();
 setUpGallery();
+if (VIEWS.clusters) setUpTeaching();
 showSummary();
 showQuality();
 showTraining();

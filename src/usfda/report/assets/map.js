@@ -9,11 +9,23 @@ function setUpMap() {
   map.top = make("canvas", { "aria-hidden": "true", class: "over" });
   map.tip = make("div", { class: "tip", "aria-hidden": "true", hidden: true });
   const zoom = (factor) => () => zoomTo(factor === 0 ? 1 : map.zoom * factor);
-  const buttons = [["+", "Enlarge the map", 1.6], ["−", "Shrink the map", 1 / 1.6], ["⟲", "The whole map", 0]];
+  const buttons = [
+    ["+", "Enlarge the map", 1.6],
+    ["−", "Shrink the map", 1 / 1.6],
+    ["⟲", "The whole map", 0],
+  ];
   box.append(map.base, map.top);
   document.body.append(map.tip);
-  byId("zoom").append(...buttons.map(([text, told, factor]) => make("button", { type: "button", text, "aria-label": told, click: zoom(factor) })));
-  for (const [value, text] of [["label", "label"], ["score", "score"], ...(samples.truth ? [["truth", "right or wrong"]] : [])])
+  byId("zoom").append(
+    ...buttons.map(([text, told, factor]) =>
+      make("button", { type: "button", text, "aria-label": told, click: zoom(factor) }),
+    ),
+  );
+  for (const [value, text] of [
+    ["label", "label"],
+    ["score", "score"],
+    ...(samples.truth ? [["truth", "right or wrong"]] : []),
+  ])
     byId("colour").append(make("option", { value, text }));
   byId("colour").addEventListener("change", (event) => {
     state.colour = event.target.value;
@@ -68,7 +80,8 @@ function placeOf(i) {
 function nearest(event, within) {
   const box = map.top.getBoundingClientRect();
   const [x, y] = [event.clientX - box.left, event.clientY - box.top];
-  let best = null, least = within;
+  let best = null,
+    least = within;
   for (const i of everyone) {
     if (!map.shown[i]) continue;
     const [a, b] = placeOf(i);
@@ -104,7 +117,10 @@ function drawMap() {
     dot(context, i, known ? radius : 0.8 * radius, known);
   }
   const n = map.shown.reduce((sum, shown) => sum + shown, 0);
-  map.base.setAttribute("aria-label", `Map of ${plural(total)}, on which similar ones lie near each other; ${n} of them are in the gallery, where each can be reached by keyboard.`);
+  map.base.setAttribute(
+    "aria-label",
+    `Map of ${plural(total)}, on which similar ones lie near each other; ${n} of them are in the gallery, where each can be reached by keyboard.`,
+  );
   drawLegend();
   drawTop();
 }
@@ -122,7 +138,10 @@ function drawTop() {
   const context = map.top.getContext("2d");
   context.setTransform(devicePixelRatio, 0, 0, devicePixelRatio, 0, 0);
   context.clearRect(0, 0, map.width, map.height);
-  for (const [i, width] of [[state.chosen, 3], [state.pointed, 2]]) {
+  for (const [i, width] of [
+    [state.chosen, 3],
+    [state.pointed, 2],
+  ]) {
     if (i === null) continue;
     context.fillStyle = inkOf(i);
     dot(context, i, 5, true);
@@ -143,8 +162,12 @@ function point(i, fromMap = false) {
   const source = picture(i);
   map.tip.replaceChildren(
     ...(source ? [make("img", { src: source, alt: "" })] : []),
-    make("strong", { text: nameOf(labelOf(i)) }), make("span", { text: `score ${samples.score[i].toFixed(2)}` }), make("span", { class: "path", text: samples.name[i] }));
-  const box = map.top.getBoundingClientRect(), [x, y] = placeOf(i);
+    make("strong", { text: nameOf(labelOf(i)) }),
+    make("span", { text: `score ${samples.score[i].toFixed(2)}` }),
+    make("span", { class: "path", text: samples.name[i] }),
+  );
+  const box = map.top.getBoundingClientRect(),
+    [x, y] = placeOf(i);
   const [left, top] = [box.left + x, box.top + y];
   map.tip.style.left = `${Math.min(Math.max(left, 90), innerWidth - 90)}px`;
   map.tip.style.top = `${top}px`;
@@ -159,13 +182,18 @@ function drawLegend() {
     return make("li", {}, mark, text);
   };
   let items;
-  if (state.colour === "score") items = [0, 0.25, 0.5, 0.75, 1].map((score) => item(colourOfScore(score), score.toFixed(2)));
+  if (state.colour === "score")
+    items = [0, 0.25, 0.5, 0.75, 1].map((score) => item(colourOfScore(score), score.toFixed(2)));
   else if (state.colour === "truth") items = [item(inks.accent, "right"), item(inks.warn, "wrong")];
   else if (state.view === "clusters") {
-    items = gallery.groups.slice(0, LISTED).map((group) => item(colourOfCluster(group.key), `cluster ${group.key}`, true));
+    items = gallery.groups
+      .slice(0, LISTED)
+      .map((group) => item(colourOfCluster(group.key), `cluster ${group.key}`, true));
     if (gallery.groups.length > LISTED) items.push(make("li", { text: `and ${gallery.groups.length - LISTED} more` }));
   } else {
-    const there = [...new Set(everyone.filter((i) => map.shown[i]).map(labelOf))].filter((label) => label !== UNKNOWN).sort((a, b) => rank.get(a) - rank.get(b));
+    const there = [...new Set(everyone.filter((i) => map.shown[i]).map(labelOf))]
+      .filter((label) => label !== UNKNOWN)
+      .sort((a, b) => rank.get(a) - rank.get(b));
     items = there.slice(0, LISTED).map((label) => item(colourOf(label), nameOf(label)));
     if (there.length > LISTED) items.push(make("li", { text: `and ${there.length - LISTED} more` }));
   }

@@ -15,9 +15,18 @@ function showSummary() {
     figures[1][2] = interval(unknown / total, low / 100, high / 100);
   }
   if (found && found.clusters.length) figures.push(["clusters of the unknown", String(found.clusters.length), null]);
-  if (data.quality && data.quality.h_score !== null) figures.push(["H-score, by the labels", data.quality.h_score.toFixed(1), null]);
+  if (data.quality && data.quality.h_score !== null)
+    figures.push(["H-score, by the labels", data.quality.h_score.toFixed(1), null]);
   for (const [name, value, more] of figures)
-    byId("figures").append(make("div", {}, make("dt", { text: name }), make("dd", { text: value }), more && make("dd", { class: "more" }, more)));
+    byId("figures").append(
+      make(
+        "div",
+        {},
+        make("dt", { text: name }),
+        make("dd", { text: value }),
+        more && make("dd", { class: "more" }, more),
+      ),
+    );
   for (const line of data.answers.slice(1)) byId("found").append(make("li", { text: sentence(line) }));
   if (found) {
     const when = `When it was adapted, to ${plural(found.samples, "sample")} with method ${found.method}:`;
@@ -26,10 +35,18 @@ function showSummary() {
   }
   byId("trust").textContent = sentence(data.trust);
   for (const step of data.steps)
-    byId("steps").append(make("li", {}, make("p", {}, make("strong", { text: sentence(step.name).slice(0, -1) }), ` – ${step.why}`), commandLine(step.command)));
+    byId("steps").append(
+      make(
+        "li",
+        {},
+        make("p", {}, make("strong", { text: sentence(step.name).slice(0, -1) }), ` – ${step.why}`),
+        commandLine(step.command),
+      ),
+    );
   const images = sentence(plural(2).slice(2)).slice(0, -1);
   for (const part of document.querySelectorAll("#images-title, a[href='#images']")) part.textContent = images;
-  byId("footer").textContent = `usfda ${data.version} · ${data.made} · this file holds everything that it shows and asks for nothing else`;
+  byId("footer").textContent =
+    `usfda ${data.version} · ${data.made} · this file holds everything that it shows and asks for nothing else`;
   showClasses();
   showClusters();
 }
@@ -37,10 +54,13 @@ function showSummary() {
 /** A bar from 0 to 1 with the range that is likely, and a mark at what is called unknown. */
 function interval(share, low, high) {
   const text = `likely between ${(100 * low).toFixed(0)} and ${percent(high, 0)}`;
-  const drawing = make("svg", { viewBox: "0 0 100 6", preserveAspectRatio: "none", class: "interval", "aria-hidden": "true" },
+  const drawing = make(
+    "svg",
+    { viewBox: "0 0 100 6", preserveAspectRatio: "none", class: "interval", "aria-hidden": "true" },
     make("rect", { x: 0, y: 2.5, width: 100, height: 1, class: "whole" }),
     make("rect", { x: 100 * low, y: 1.5, width: Math.max(1, 100 * (high - low)), height: 3, class: "likely" }),
-    make("rect", { x: Math.min(99, 100 * share), y: 0, width: 1, height: 6, class: "mark" }));
+    make("rect", { x: Math.min(99, 100 * share), y: 0, width: 1, height: 6, class: "mark" }),
+  );
   return make("span", {}, drawing, make("span", { text }));
 }
 
@@ -60,9 +80,18 @@ function showClasses() {
     const said = n === 0 ? "none" : absent.has(data.classes[label]) ? `${n}, seems absent` : n.toLocaleString("en");
     const bar = make("span", { class: "fill", "aria-hidden": "true" });
     bar.style.width = `${(100 * n) / most}%`;
-    const content = [...(best[label] === undefined ? [] : picturesOf(best[label])), make("span", { class: "name", text: data.classes[label] }), make("span", { class: "track" }, bar), make("span", { class: "number", text: said })];
+    const content = [
+      ...(best[label] === undefined ? [] : picturesOf(best[label])),
+      make("span", { class: "name", text: data.classes[label] }),
+      make("span", { class: "track" }, bar),
+      make("span", { class: "number", text: said }),
+    ];
     const show = () => showLabel(label);
-    return make("li", {}, n ? make("button", { type: "button", click: show }, ...content) : make("div", { class: "none" }, ...content));
+    return make(
+      "li",
+      {},
+      n ? make("button", { type: "button", click: show }, ...content) : make("div", { class: "none" }, ...content),
+    );
   });
   const more = byId("all-classes");
   items.slice(FEW).forEach((item) => (item.hidden = true));
@@ -83,13 +112,27 @@ const MOSAIC = 4; // pictures of each
 function showClusters() {
   if (!VIEWS.clusters || !data.pictures) return;
   const groups = new Map();
-  for (const i of everyone.filter(VIEWS.clusters.has)) groups.set(samples.cluster[i], [...(groups.get(samples.cluster[i]) || []), i]);
+  for (const i of everyone.filter(VIEWS.clusters.has)) {
+    if (!groups.has(samples.cluster[i])) groups.set(samples.cluster[i], []);
+    groups.get(samples.cluster[i]).push(i);
+  }
   const largest = [...groups].sort((a, b) => b[1].length - a[1].length || a[0] - b[0]).slice(0, LARGEST);
   byId("unknown-part").hidden = largest.length === 0;
   for (const [number, items] of largest) {
     const some = items.sort((a, b) => samples.score[a] - samples.score[b]).slice(0, MOSAIC);
-    byId("clusters").append(make("li", {}, make("button", { type: "button", click: () => showCluster(some[0]) },
-      make("span", { class: "mosaic" }, ...some.flatMap(picturesOf)), make("span", { text: `Cluster ${number} ` }), make("span", { class: "count", text: plural(items.length) }))));
+    byId("clusters").append(
+      make(
+        "li",
+        {},
+        make(
+          "button",
+          { type: "button", click: () => showCluster(some[0]) },
+          make("span", { class: "mosaic" }, ...some.flatMap(picturesOf)),
+          make("span", { text: `Cluster ${number} ` }),
+          make("span", { class: "count", text: plural(items.length) }),
+        ),
+      ),
+    );
   }
 }
 
@@ -97,26 +140,63 @@ function showTraining() {
   if (!data.curves.length) return;
   for (const part of document.querySelectorAll("#training, a[href='#training']")) part.hidden = false;
   for (const curve of data.curves) {
-    const low = Math.min(...curve.values), high = Math.max(...curve.values);
+    const low = Math.min(...curve.values),
+      high = Math.max(...curve.values);
     const points = curve.values.map((value, k) => {
-      const x = (100 * k) / (curve.values.length - 1), y = 38 - (36 * (value - low)) / (high - low || 1);
+      const x = (100 * k) / (curve.values.length - 1),
+        y = 38 - (36 * (value - low)) / (high - low || 1);
       return `${x.toFixed(2)},${y.toFixed(2)}`;
     });
     const short = (value) => Number(value.toPrecision(3)).toString();
-    const first = curve.values[0], last = curve.values[curve.values.length - 1];
+    const first = curve.values[0],
+      last = curve.values[curve.values.length - 1];
     const told = `${curve.stage}, ${curve.name}: from ${short(first)} to ${short(last)} in ${curve.steps} steps`;
-    byId("curves").append(make("figure", {},
-      make("figcaption", {}, make("strong", { text: `${curve.stage}: ${curve.name}` }), make("span", { text: curve.text })),
-      make("svg", { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": told }, make("polyline", { points: points.join(" ") })),
-      make("p", { class: "ends" }, make("span", { text: short(first) }), make("span", { text: plural(curve.steps, "step") }), make("span", { text: short(last) }))));
+    byId("curves").append(
+      make(
+        "figure",
+        {},
+        make(
+          "figcaption",
+          {},
+          make("strong", { text: `${curve.stage}: ${curve.name}` }),
+          make("span", { text: curve.text }),
+        ),
+        make(
+          "svg",
+          { viewBox: "0 0 100 40", preserveAspectRatio: "none", role: "img", "aria-label": told },
+          make("polyline", { points: points.join(" ") }),
+        ),
+        make(
+          "p",
+          { class: "ends" },
+          make("span", { text: short(first) }),
+          make("span", { text: plural(curve.steps, "step") }),
+          make("span", { text: short(last) }),
+        ),
+      ),
+    );
   }
 }
 
 function showCard() {
   const titles = { deployment: "Adaptation", procurement: "Procurement", backbone: "Backbone" };
   for (const [part, rows] of Object.entries(data.card)) {
-    const body = rows.map(([key, text]) => make("tr", {}, make("th", { scope: "row", text: key }), make("td", { text })));
-    const table = make("table", {}, make("caption", { class: "unseen", text: titles[part] }), make("tbody", {}, ...body));
-    byId("parts").append(make("details", {}, make("summary", { text: titles[part] }), make("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": titles[part] }, table)));
+    const body = rows.map(([key, text]) =>
+      make("tr", {}, make("th", { scope: "row", text: key }), make("td", { text })),
+    );
+    const table = make(
+      "table",
+      {},
+      make("caption", { class: "unseen", text: titles[part] }),
+      make("tbody", {}, ...body),
+    );
+    byId("parts").append(
+      make(
+        "details",
+        {},
+        make("summary", { text: titles[part] }),
+        make("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": titles[part] }, table),
+      ),
+    );
   }
 }
