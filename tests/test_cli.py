@@ -187,7 +187,7 @@ def test_evaluate_with_rename(run: Run, vendor: Path, features: Path, tmp_path: 
         (["evaluate", "{vendor}", "{features}", "--json", "{tmp}"], 2, "is a folder"),
         (["procure", "{photos}", "-o", "{features}/deep/m"], 2, "cannot be written"),
         (["predict", "{vendor}", "{features}", "{tmp}/gone.jpg"], 2, "gone.jpg: no such file"),
-        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, "choose from csv, jsonl, table"),
+        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, "choose from csv, jsonl, parquet, table"),
         (["--device", "tpu", "inspect", "{vendor}"], 2, "choose from auto, cpu, cuda"),
         (["evaluate", "{vendor}", "{features}", "--json", "/proc/x.json"], 1, "x.json"),
     ],
