@@ -154,14 +154,14 @@ def test_batches_form_by_themselves(target: list[Path]) -> None:
     contents = [file.read_bytes() for file in target]
     vectors = batcher.submit(contents)
     until = time.monotonic() + PATIENCE
-    while batcher._prepared.qsize() < m.batch_size:
+    while batcher._prepared.qsize() < batcher.batch:
         assert time.monotonic() < until
         time.sleep(0.01)
     m.go.set()
     X = np.stack([vector.result(PATIENCE) for vector in vectors])
     batcher.close()
     assert sum(m.sizes) == len(contents)
-    assert m.sizes[0] < m.batch_size == max(m.sizes)  # the first did not wait, the others found many
+    assert m.sizes[0] < batcher.batch == max(m.sizes)  # the first did not wait, the others found many
     assert np.allclose(X, get_backbone("pixels").run(np.stack([m.prepare(content) for content in contents])))
     assert batcher.waiting == 0
 
@@ -461,6 +461,7 @@ def test_metrics(vendor: Path, target: list[Path]) -> None:
 # Hostile clients
 
 
+@pytest.mark.filterwarnings("ignore")  # of Pillow, about the images
 def test_hostile_requests_do_no_harm(vendor: Path) -> None:
     with running(vendor, token=hostile.TOKEN, limits=Limits(body=2**20)) as port:
         attacker = hostile.Attacker(port, 2**20)
