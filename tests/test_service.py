@@ -162,12 +162,12 @@ def test_batches_form_by_themselves(target: list[Path]) -> None:
     vectors = batcher.submit(contents[:1])
     wait_for(lambda: m.sizes == [1])  # it does not wait for others
     vectors += batcher.submit(contents[1:])
-    wait_for(lambda: batcher._prepared.qsize() >= m.batch_size)
+    wait_for(lambda: batcher._prepared.qsize() >= batcher.batch)
     m.go.set()
     X = np.stack([vector.result(PATIENCE) for vector in vectors])
     batcher.close()
     assert sum(m.sizes) == len(contents)
-    assert m.sizes[1] == m.batch_size  # those that came while it ran go together
+    assert m.sizes[1] == batcher.batch  # those that came while it ran go together
     assert np.allclose(X, get_backbone("pixels").run(np.stack([m.prepare(content) for content in contents])))
     assert batcher.waiting == 0
 
@@ -467,6 +467,7 @@ def test_metrics(vendor: Path, target: list[Path]) -> None:
 # Hostile clients
 
 
+@pytest.mark.filterwarnings("ignore")  # of Pillow, about the images
 def test_hostile_requests_do_no_harm(vendor: Path) -> None:
     with running(vendor, token=hostile.TOKEN, limits=Limits(body=2**20)) as port:
         attacker = hostile.Attacker(port, 2**20)

@@ -17,6 +17,7 @@ from ..backbones.backbone import Backbone
 from ..errors import InputError, UnreadableImage
 
 AHEAD = 2  # batches that are prepared for each thread of M: more would only hold memory
+ON_CPU = 4  # images in a batch: a core runs 103 images a second one by one, 99 by fours, 85 by sixteens
 
 Vector = Future[np.ndarray]
 Job = tuple[bytes, Vector]
@@ -78,7 +79,9 @@ class Batcher:
         self.waiting = 0
         self._lock = Lock()
         self._turns = Turns()
-        self._prepared: Queue[tuple[np.ndarray, Vector] | None] = Queue(AHEAD * threads * backbone.batch_size)
+        on_cpu = backbone.providers[0] == "CPUExecutionProvider"
+        self.batch = min(backbone.batch_size, ON_CPU) if on_cpu else backbone.batch_size
+        self._prepared: Queue[tuple[np.ndarray, Vector] | None] = Queue(AHEAD * threads * self.batch)
         self._decoders = [Thread(target=self._decode, daemon=True) for _ in range(threads)]
         self._runners = [Thread(target=self._run, daemon=True) for _ in range(threads)]
         for thread in self._decoders + self._runners:
@@ -126,7 +129,7 @@ class Batcher:
     def _run(self) -> None:
         while first := self._prepared.get():
             batch = [first]
-            share = min(self.backbone.batch_size, 1 + self._prepared.qsize() // len(self._runners))
+            share = min(self.batch, 1 + self._prepared.qsize() // len(self._runners))
             try:
                 while len(batch) < share:
                     if (more := self._prepared.get_nowait()) is None:

@@ -1,7 +1,8 @@
 """The images that are kept for an adaptation: as they were uploaded, each content once, with its vector.
 
 They lie in memory, or in a folder: ``images/NUMBER-SHA256.jpg``, numbered as they arrived, and the feature store. A
-file appears when it is complete, after its vector, so that a kill leaves an image whole or not at all.
+file appears when it is complete, so that a kill leaves an image whole or not at all. Vectors go to the store many at a
+time; those that a kill takes away are made again when they are needed.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
 from ..files import atomic_write, clear_parts
 
+STORED = 64  # vectors at a time
 NAME = re.compile(r"(\d{12})-([0-9a-f]{64})\.[a-z]+")
 
 
@@ -90,6 +92,9 @@ class Kept(ABC, Generic[Where]):
     @abstractmethod
     def target(self, places: Sequence[Place[Where]]) -> Samples | Features:
         """What an adaptation to these images is given."""
+
+    def close(self) -> None:
+        """Finish what can wait."""
 
     @abstractmethod
     def _write(self, images: Sequence[Image], first: int) -> Iterator[tuple[bytes, Place[Where]]]:
@@ -161,6 +166,8 @@ class OnDisk(Kept[Path]):
         if store is None:
             raise InputError(f"{folder}: cannot be written; give another folder with --data")
         self._store = store
+        self._storing = Lock()
+        self._unstored: dict[bytes, np.ndarray] = {}
         self._folder.mkdir(exist_ok=True)
         clear_parts(self._folder, NAME.pattern)
         for file in sorted(self._folder.iterdir()):
@@ -178,23 +185,34 @@ class OnDisk(Kept[Path]):
 
     def vectors(self, keys: Sequence[bytes]) -> tuple[list[bytes], Matrix]:
         """Those that the store has: of another backbone than the present one it may have none."""
+        self.close()
         rows, vectors = self._store.find(keys)
         found = np.flatnonzero(rows >= 0)
         return [keys[i] for i in found.tolist()], np.asarray(vectors[rows[found]])
 
     def target(self, places: Sequence[Place[Path]]) -> Samples:
         """Files, whose vectors the store has."""
+        self.close()
         return Samples([place.where for place in places])
 
     def _write(self, images: Sequence[Image], first: int) -> Iterator[tuple[bytes, Place[Path]]]:
-        if images:
-            self._store.append([image.key for image in images], np.stack([image.vector for image in images]))
         for number, image in enumerate(images, first):
             suffix = FORMATS[format_of(image.content) or "JPEG"][0]
             file = self._folder / f"{number:012d}-{image.key.hex()}{suffix}"
             with atomic_write(file) as out:
                 out.write(image.content)
             yield image.key, Place(number, len(image.content), file)
+        with self._storing:
+            self._unstored |= {image.key: image.vector.copy() for image in images}
+        if len(self._unstored) >= STORED:
+            self.close()
+
+    def close(self) -> None:
+        """Store the vectors that are not stored yet."""
+        with self._storing:
+            if self._unstored:
+                self._store.append(list(self._unstored), np.stack(list(self._unstored.values())))
+                self._unstored = {}
 
     def _remove(self, place: Place[Path]) -> None:
         place.where.unlink(missing_ok=True)

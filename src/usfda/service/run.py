@@ -103,7 +103,7 @@ def make_server(bound: socket.socket, service: Service, host: str, token: str | 
         "http": protocol(limits), "ws": "none", "log_config": None, "access_log": False, "server_header": False,
         "timeout_keep_alive": int(limits.idle), "lifespan": "on",
     }  # fmt: skip
-    for name in ("uvicorn", "python_multipart"):
+    for name in ("uvicorn", "python_multipart", "PIL"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what clients do wrong is theirs to know
     place = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
     text = f"serving model {service.models.current.entry.sha256[:12]}… at {place}; images are kept {service.place}"

@@ -79,6 +79,7 @@ class Service:
                 if data is None
                 else OnDisk(data, backbone, limits.disk_images, limits.disk_bytes)
             )
+            stack.callback(self.kept.close)
             self.batcher = Batcher(backbone, config.threads, limits.waiting)
             stack.callback(self.batcher.close)
             self.adaptation = Adaptation()

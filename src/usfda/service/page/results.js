@@ -3,7 +3,7 @@
 import { count, element, find, json } from "./api.js";
 
 const FILES = 8; // in a request
-const BYTES = 24 * 2 ** 20; // likewise
+const BYTES = 8 * 2 ** 20; // likewise, so that a slow line is in time
 const SENDERS = 2; // requests at a time
 const CARDS = 400; // that are shown; older ones make way
 const cards = []; // {file, name, item, record}
