@@ -389,7 +389,8 @@ def test_same_seed_settings_and_versions_give_the_same_numbers(digits: Path, tmp
         )
         adapted = adapt(model, target, classes=private, method="paper", seed=seed, settings=after, config=config)
         found = evaluate(adapted, target, classes=private, config=config)
-    assert {key: record[key] for key in found} == found
+    assert found.keys() & record.keys() >= {"t_avg", "t_unk", "h_score", "per_class", "confusion"}
+    assert all(record[key] == found[key] for key in found.keys() & record.keys())
 
 
 @dataclass(frozen=True)
