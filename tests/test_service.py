@@ -165,9 +165,12 @@ def test_batches_form_by_themselves(target: list[Path]) -> None:
     wait_for(lambda: batcher._prepared.qsize() >= batcher.batch)
     m.go.set()
     X = np.stack([vector.result(PATIENCE) for vector in vectors])
-    batcher.close()
     assert sum(m.sizes) == len(contents)
     assert m.sizes[1] == batcher.batch  # those that came while it ran go together
+    assert max(m.sizes) == batcher.batch > 1
+    batcher.submit(contents[:1])[0].result(PATIENCE)
+    assert m.sizes[-1] == 1  # one alone does not wait for others
+    batcher.close()
     assert np.allclose(X, get_backbone("pixels").run(np.stack([m.prepare(content) for content in contents])))
     assert batcher.waiting == 0
 
@@ -351,6 +354,30 @@ def test_a_model_that_cannot_serve_is_one_line(tmp_path: Path, vendor: Path) -> 
         with pytest.raises(usfda.InputError, match=says) as error:
             Models(tmp_path / f"{name}.usfda", tmp_path / "data", 3)
         assert str(error.value).startswith(str(tmp_path / f"{name}.usfda"))
+
+
+def test_a_model_that_was_accepted_and_damaged_is_not_served(tmp_path: Path, vendor: Path) -> None:
+    models = Models(vendor, tmp_path, 3)
+    models.current.model.card["procurement"]["seed"] = 7
+    accepted = tmp_path / "models" / f"{models.add(models.current.model).entry.sha256}.usfda"
+    assert Models(vendor, tmp_path, 3).file() == accepted
+    accepted.write_bytes(accepted.read_bytes()[:-1] + b"x")
+    with pytest.raises(usfda.InputError, match="missing or damaged"):
+        Models(vendor, tmp_path, 3)
+
+
+def test_earlier_models_are_bounded(tmp_path: Path, vendor: Path) -> None:
+    models = Models(vendor, tmp_path, 3)
+    made = [sha256(vendor)]
+    for seed in range(1, 6):
+        models.current.model.card["procurement"]["seed"] = seed
+        made.append(models.add(models.current.model).entry.sha256)
+    assert models.earlier == 3
+    assert {file.stem for file in (tmp_path / "models").glob("*.usfda")} == {made[0], *made[-4:]}
+    for earlier in (made[-2], made[-3], made[-4]):
+        assert models.rollback().entry.sha256 == earlier
+    assert models.earlier == 0
+    assert Models(vendor, tmp_path, 3).current.entry.sha256 == made[-4]
 
 
 def test_the_service_needs_neither_torch_nor_scikit_learn() -> None:
@@ -538,8 +565,12 @@ def test_what_was_acknowledged_survives_kills(vendor: Path, tmp_path: Path) -> N
             assert serving in models
             if moment == "sending":
                 sender = Thread(target=send, args=(started.port,))
+                enough = len(acknowledged) + rng.randint(10, 20)
                 sender.start()
-                time.sleep(rng.uniform(0.3, 0.8))
+                while len(acknowledged) < enough:
+                    assert sender.is_alive()
+                    time.sleep(0.005)
+                time.sleep(rng.uniform(0, 0.02))
                 started.end(signal.SIGKILL)
                 sender.join()
             elif moment == "adapting":
@@ -558,4 +589,3 @@ def test_what_was_acknowledged_survives_kills(vendor: Path, tmp_path: Path) -> N
                 with suppress(httpx.TransportError):
                     models = {web.post("/adapt/accept").json()["model"]}
                 killer.join()
-    assert len(acknowledged) >= 16

@@ -56,8 +56,12 @@ class Models:
         self.base = first.sha256
         self._state = self._read()
         self._history = self._state.setdefault(first.sha256, [first])
+        entry = self._history[-1]
+        serving = self._file(entry.sha256)
+        if not serving.is_file() or _sha256(serving) != entry.sha256:
+            raise InputError(f"{serving}: missing or damaged; move {folder / 'models'} away to begin with {file} again")
         try:
-            self.current = self._load(self._history[-1], None)
+            self.current = Served(self._load(serving, None), entry)
         except InputError as error:
             raise InputError(str(error).replace(str(self._file(first.sha256)), str(file))) from None
 
@@ -84,8 +88,8 @@ class Models:
     def accept(self, seen: int) -> Served:
         """Make the candidate the model that serves."""
         sha256 = _sha256(self.candidate)
+        served = Served(self._load(self.candidate, self.backbone), Entry(sha256, seen))
         self.candidate.replace(self._file(sha256))
-        served = self._load(Entry(sha256, seen), self.backbone)
         return self._serve([*self._history, served.entry][-1 - self._most :], served)
 
     def add(self, model: Model) -> Served:
@@ -95,7 +99,8 @@ class Models:
 
     def rollback(self) -> Served:
         """Return to the model before the present one."""
-        return self._serve(self._history[:-1], self._load(self._history[-2], self.backbone))
+        entry = self._history[-2]
+        return self._serve(self._history[:-1], Served(self._load(self._file(entry.sha256), self.backbone), entry))
 
     def _serve(self, history: list[Entry], served: Served) -> Served:
         self._state[self.base] = history
@@ -129,13 +134,13 @@ class Models:
         except (ValueError, TypeError, AttributeError):
             raise InputError(f"{file}: damaged; move it away to begin with the model that is given") from None
 
-    def _load(self, entry: Entry, backbone: Backbone | None) -> Served:
-        model = load(self._file(entry.sha256))
+    def _load(self, file: Path, backbone: Backbone | None) -> Model:
+        model = load(file)
         if model.backbone is None:
-            raise InputError(f"{self._file(entry.sha256)}: was saved without its backbone, which a service needs")
+            raise InputError(f"{file}: was saved without its backbone, which a service needs")
         if backbone is not None:
             model.use_backbone(backbone)  # whose session is there already
-        return Served(model, entry)
+        return model
 
     def _file(self, sha256: str) -> Path:
         return self._folder / f"{sha256}.usfda"

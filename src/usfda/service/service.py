@@ -187,13 +187,13 @@ class Service:
         with self._change:
             if self.adaptation.state == "running":
                 raise Conflict("an adaptation is running")
-            places = self.kept.places()
+            places = sorted((place for _, place in self.kept.places()), key=lambda place: place.number)
             if len(places) < self.limits.needed:
                 raise Conflict(f"{len(places)} images are kept; an adaptation needs {self.limits.needed}")
             served = self.models.current
-            new = sum(place.number > served.entry.seen for _, place in places)
+            new = sum(place.number > served.entry.seen for place in places)
             update = isinstance(served.model.head, UsfdaHead) and new >= FEWEST_NEW
-            target = self.kept.target([place for _, place in places])
+            target = self.kept.target(places)
             self.adaptation.end()
             self.adaptation.start(
                 Task(
@@ -201,7 +201,7 @@ class Service:
                     self.models.candidate,
                     [str(path) for path in target.paths or ()],
                     len(places) - new if update else 0,
-                    places[-1][1].number,
+                    places[-1].number,
                     target.X[:] if isinstance(target, Features) else None,
                     self._data,
                     max(1, self._threads // 2),
@@ -255,7 +255,7 @@ def _folder(data: Path | None) -> Iterator[Path]:
         with tempfile.TemporaryDirectory(prefix="usfda-") as folder:
             yield Path(folder)
         return
-    lock = FileLock(data / "lock")
+    lock = FileLock(data / "lock", thread_local=False)  # it is released by another thread
     try:
         data.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=0)
@@ -263,8 +263,10 @@ def _folder(data: Path | None) -> Iterator[Path]:
         raise InputError(f"{data}: another service uses it; give each one a folder of its own") from None
     except OSError as error:
         raise InputError(f"{data}: cannot be written ({error.strerror}); give another folder with --data") from None
-    with lock:
+    try:
         yield data
+    finally:
+        lock.release()
 
 
 def _reason(error: UnreadableImage) -> str:
