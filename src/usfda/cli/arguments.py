@@ -7,13 +7,16 @@ import dataclasses
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from ..backbones import NAMES
 from ..errors import InputError
 from ..files import read_text
+
+if TYPE_CHECKING:
+    from ..model import Model
 
 Settings = TypeVar("Settings")
 VALUED = ("--threads", "--cache", "--device")  # global options that are followed by a value
@@ -33,6 +36,17 @@ ModelIn = Annotated[Path, typer.Argument(metavar="MODEL", help="A .usfda file.",
 ModelOut = Annotated[Path, typer.Option("-o", "--output", help="The .usfda file to write.", show_default=False)]
 STRICT = "A sample is *unknown* where its score is below this: from 0 (never) to 1 (readily); 0.5 is the method's own."
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
+
+
+def load_model(path: Path, backbone: str | None) -> Model:
+    """Read a model file; ``backbone`` is for one that was saved without it."""
+    from ..backbones.zoo import get_backbone
+    from ..model import load
+
+    model = load(path)
+    if backbone is not None:
+        model.use_backbone(get_backbone(backbone))
+    return model
 
 
 def settings_of(kind: type[Settings], pairs: Sequence[str] | None) -> Settings:

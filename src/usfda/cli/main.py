@@ -31,6 +31,7 @@ from .arguments import (
     Set,
     WithoutBackbone,
     globals_first,
+    load_model,
     pairs_of,
     settings_of,
     share_of,
@@ -53,7 +54,7 @@ from .output import (
 )
 
 if TYPE_CHECKING:
-    from ..model import Model, Prediction
+    from ..model import Prediction
 
 app = typer.Typer(
     help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
@@ -191,7 +192,7 @@ def adapt(
 
     check_output(output, json_file)
     adapted = run(
-        _load(model, backbone),
+        load_model(model, backbone),
         target,
         classes=classes,
         method=method,  # type: ignore[arg-type]
@@ -237,7 +238,7 @@ def predict(
     form = form or ("table" if output is None else FORMATS.get(output.suffix.lower(), output.suffix))
     if form not in FORMATS.values():
         raise InputError(f"no format {form!r}; choose from {', '.join(sorted(FORMATS.values()))}")
-    ready = _load(model, backbone)
+    ready = load_model(model, backbone)
     wanted = [read(path) for path in paths]
     if no_store:
         config = replace(config, cache=None)
@@ -280,7 +281,7 @@ def evaluate(
     from ..metrics import evaluate as run
 
     check_output(json_file)
-    result = run(_load(model, backbone), labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
+    result = run(load_model(model, backbone), labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
     table = Table(box=None, show_header=False)
     texts = {
         "t_avg": "mean accuracy over shared classes and unknown",
@@ -310,7 +311,7 @@ def inspect(
     """
     from ..modelfile import member_sizes
 
-    ready = _load(model, None)
+    ready = load_model(model, None)
     size = member_sizes(model)
     if as_json:
         card = {"classes": ready.classes_, "head": ready.head.name, **ready.card, "contents": size}
@@ -374,16 +375,6 @@ def cache_clear(ctx: typer.Context) -> None:
     size = store_info(ctx.obj.cache)["bytes"]
     clear_store(ctx.obj.cache)
     log.info("cleared %.1f MB", size / 1e6)
-
-
-def _load(path: Path, backbone: str | None) -> Model:
-    from ..backbones.zoo import get_backbone
-    from ..model import load
-
-    model = load(path)
-    if backbone is not None:
-        model.use_backbone(get_backbone(backbone))
-    return model
 
 
 def main(args: Sequence[str] | None = None) -> int:
