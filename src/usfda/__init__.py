@@ -7,6 +7,7 @@ if TYPE_CHECKING:
     from .config import Config
     from .data.samples import Features, Samples
     from .errors import InputError
+    from .export import Quantised, export_onnx
     from .methods.decision import Decision
     from .methods.findings import Findings
     from .methods.groups import UsfdaSettings
@@ -29,10 +30,12 @@ _HOME = {
     "PaperSettings": "methods.paper",
     "Prediction": "model",
     "ProcurementSettings": "methods.procurement",
+    "Quantised": "export",
     "Samples": "data.samples",
     "UsfdaSettings": "methods.groups",
     "adapt": "stages.adapt",
     "evaluate": "metrics",
+    "export_onnx": "export",
     "load": "model",
     "procure": "stages.procure",
     "teach": "stages.teach",
@@ -47,10 +50,12 @@ __all__ = [
     "PaperSettings",
     "Prediction",
     "ProcurementSettings",
+    "Quantised",
     "Samples",
     "UsfdaSettings",
     "adapt",
     "evaluate",
+    "export_onnx",
     "load",
     "procure",
     "teach",

@@ -37,6 +37,7 @@ from .arguments import (
     share_of,
 )
 from .experiments import compare, reproduce
+from .export import export
 from .output import (
     Messages,
     check_output,
@@ -322,6 +323,7 @@ def inspect(
     out.print(f"{'file':<16} {', '.join(f'{name} {n / 1e6:.1f} MB' for name, n in size.items())}")
 
 
+app.command(no_args_is_help=True)(export)
 app.command(no_args_is_help=True)(compare)
 app.command(no_args_is_help=True)(reproduce)
 
