@@ -8,6 +8,7 @@ if TYPE_CHECKING:
     from .data.samples import Features, Samples
     from .errors import InputError
     from .estimator import UsfdaClassifier
+    from .export import Quantised, export_onnx
     from .methods.decision import Decision
     from .methods.findings import Findings
     from .methods.groups import UsfdaSettings
@@ -32,11 +33,13 @@ _HOME = {
     "PaperSettings": "methods.paper",
     "Prediction": "model",
     "ProcurementSettings": "methods.procurement",
+    "Quantised": "export",
     "Samples": "data.samples",
     "UsfdaClassifier": "estimator",
     "UsfdaSettings": "methods.groups",
     "adapt": "stages.adapt",
     "evaluate": "metrics",
+    "export_onnx": "export",
     "get_tracker": "tracking",
     "load": "model",
     "procure": "stages.procure",
@@ -53,11 +56,13 @@ __all__ = [
     "PaperSettings",
     "Prediction",
     "ProcurementSettings",
+    "Quantised",
     "Samples",
     "UsfdaClassifier",
     "UsfdaSettings",
     "adapt",
     "evaluate",
+    "export_onnx",
     "get_tracker",
     "load",
     "procure",

@@ -60,7 +60,7 @@ class Backbone:
     @cached_property
     def providers(self) -> list[str]:
         """The execution providers of onnxruntime to use, the preferred one first."""
-        gpu = "CUDAExecutionProvider" in _onnxruntime().get_available_providers()
+        gpu = "CUDAExecutionProvider" in load_onnxruntime().get_available_providers()
         if self.device == "cuda" and not gpu:
             raise InputError("device cuda: this onnxruntime has no CUDA; install onnxruntime-gpu, or use --device cpu")
         return ["CUDAExecutionProvider", "CPUExecutionProvider"][0 if gpu and self.device != "cpu" else 1 :]
@@ -79,7 +79,7 @@ class Backbone:
     @cached_property
     def _session(self) -> Any:
         _ = self.cost  # nothing runs that was not checked
-        runtime = _onnxruntime()
+        runtime = load_onnxruntime()
         options = runtime.SessionOptions()
         # One thread per call: the extraction's workers each decode and run their own batch, so all cores stay busy.
         options.intra_op_num_threads = 1
@@ -117,6 +117,20 @@ class Backbone:
         how = Image.Resampling[str(self.record["interpolation"]).upper()]
         return np.asarray(image.resize((width, height), how, box=box))
 
+    @cached_property
+    def normalisation(self) -> tuple[np.ndarray, np.ndarray]:
+        """What is subtracted from pixels, and what they are multiplied with then: (3, 1, 1) each, by colour."""
+        mean, std = (np.asarray(self.record[key], np.float32)[:, None, None] * 255 for key in ("mean", "std"))
+        return mean, 1 / std
+
+    def normalise(self, images: np.ndarray) -> np.ndarray:
+        """What the graph takes for prepared images (n, height, width, 3): float32 (n, 3, height, width)."""
+        mean, scale = self.normalisation
+        x = np.empty((len(images), 3, *self.size), np.float32)
+        np.subtract(images.transpose(0, 3, 1, 2), mean, out=x)
+        x *= scale
+        return x
+
     def run(self, images: np.ndarray) -> np.ndarray:
         """v = M(x) for prepared images (n, height, width, 3)."""
         inputs = self._session.get_inputs()[0]
@@ -124,11 +138,7 @@ class Backbone:
         step = inputs.shape[0] if fixed else self.batch_size
         if fixed and len(images) % step:
             raise InputError(f"backbone {self.name}: its batch size is fixed at {step}; export it with a free one")
-        mean = np.asarray(self.record["mean"], np.float32)[:, None, None] * 255
-        scale = 1 / (np.asarray(self.record["std"], np.float32)[:, None, None] * 255)
-        x = np.empty((len(images), 3, *self.size), np.float32)
-        np.subtract(images.transpose(0, 3, 1, 2), mean, out=x)
-        x *= scale
+        x = self.normalise(images)
         try:
             pieces = [self._session.run(None, {inputs.name: x[i : i + step]})[0] for i in range(0, len(x), step)]
         except Exception as error:
@@ -144,7 +154,7 @@ def _first_line(error: Exception) -> str:
     return "".join(c if c.isprintable() else "?" for c in str(error).strip().split("\n")[0][:300])
 
 
-def _onnxruntime() -> Any:
+def load_onnxruntime() -> Any:
     """Load onnxruntime when it is first needed, and without telemetry.
 
     Its official builds report home what is run, and write an identifier of the machine into the user's folder, unless

@@ -39,6 +39,7 @@ from .arguments import (
     tracker_of,
 )
 from .experiments import compare, reproduce
+from .export import export
 from .output import (
     Messages,
     check_output,
@@ -366,6 +367,7 @@ def inspect(
 
 app.command(no_args_is_help=True)(teach)
 app.command(no_args_is_help=True)(report)
+app.command(no_args_is_help=True)(export)
 app.command(no_args_is_help=True)(compare)
 app.command(no_args_is_help=True)(reproduce)
 app.command(no_args_is_help=True)(serve)

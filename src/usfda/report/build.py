@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from .. import __version__
 from ..config import Config
 from ..data.reading import read, read_target
 from ..data.samples import Features
@@ -19,7 +18,7 @@ from ..files import atomic_write
 from ..methods.decision import Decision
 from ..methods.findings import NOT_ADAPTED, Answers, measured, next_steps
 from ..metrics import MEANINGS, reliability, score_decision
-from ..model import Model, as_model
+from ..model import Model, as_model, versions
 from .embedding import embed
 from .page import page
 from .pictures import thumbnails
@@ -103,7 +102,7 @@ def report_data(model: Model, features: Features, model_name: str, target_name: 
         "target": target_name,
         "model": model_name,
         "made": date.today().isoformat(),
-        "version": __version__,
+        "version": versions()["usfda"],
         "word": answers.word,
         "classes": model.classes_,
         "counts": counts,
