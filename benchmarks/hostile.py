@@ -251,6 +251,7 @@ def main() -> None:
         from usfda.service.limits import Limits
 
         attacker = Attacker(int(found[1]), Limits().body)
+        print(f"at first: {memory(process.pid):.0f} MiB")
         sizes = []
         for piece in range(5):
             with ThreadPoolExecutor(8) as pool:

@@ -58,6 +58,7 @@ async function change(place, action) {
   try {
     const said = await action();
     await Promise.all([showModel(), look()]);
+    for (const id of ["state", "taught", "model-text"]) find(id).textContent = "";
     place.textContent = said;
     askAgain();
   } catch (error) {
