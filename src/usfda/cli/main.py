@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
@@ -21,22 +21,13 @@ from ..errors import InputError
 from ..methods.findings import count
 from .arguments import (
     STRICT,
-    Backbone,
     BackboneFile,
     Classes,
     JsonOut,
     ModelIn,
-    ModelOut,
-    Seed,
-    Set,
-    Track,
-    WithoutBackbone,
     globals_first,
     model_of,
     pairs_of,
-    settings_of,
-    share_of,
-    tracker_of,
 )
 from .experiments import compare, reproduce
 from .export import export
@@ -44,12 +35,9 @@ from .output import (
     Messages,
     check_output,
     console,
-    describe_adaptation,
     describe_classes,
     describe_evaluation,
     describe_model,
-    describe_parts,
-    describe_training,
     out,
     printable,
     progress_bar,
@@ -59,6 +47,7 @@ from .output import (
 )
 from .report import report
 from .serve import serve
+from .stages import adapt, procure
 from .teach import teach
 
 if TYPE_CHECKING:
@@ -105,141 +94,8 @@ def options(
         warnings.simplefilter("ignore")  # of libraries; ours go through logging
 
 
-@app.command(no_args_is_help=True)
-def procure(
-    ctx: typer.Context,
-    source: Annotated[str, typer.Argument(help="A folder with one folder per class, a list, or features (.npz).")],
-    output: ModelOut,
-    method: Annotated[
-        str, typer.Option("--for", help="The method that the file is to serve: `all`, `usfda` or `paper`.")
-    ] = "all",
-    classes: Classes = None,
-    backbone: Backbone = "efficientnet_lite0",
-    negatives: Annotated[
-        str | None,
-        typer.Option(help="For method `paper`: `composite` (images; default), `latent`, `prior` (features; default)."),
-    ] = None,
-    seed: Seed = 0,
-    settings: Set = None,
-    track: Track = None,
-    without_backbone: WithoutBackbone = False,
-) -> None:
-    """The vendor's stage: learn the labelled SOURCE, and what is none of its classes.
-
-    A file for one method alone is made faster and is smaller.
-
-    Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for usfda -o vendor.usfda`
-    """
-    from ..methods.procurement import ProcurementSettings
-    from ..stages.procure import procure as run
-
-    check_output(output)
-    tracker = tracker_of(track)
-    model = run(
-        source,
-        method=method,  # type: ignore[arg-type]
-        classes=classes,
-        backbone=backbone,
-        negatives=negatives,  # type: ignore[arg-type]
-        seed=seed,
-        settings=settings_of(ProcurementSettings, settings),
-        config=ctx.obj,
-    )
-    model.save(output, backbone=not without_backbone)
-    tracker(model)
-    card = model.card["procurement"]
-    checked = card["validation"]
-    log.info("%s: %d classes, %d samples", output, len(model.classes_), sum(card["classes"].values()))
-    for line in describe_parts(card):
-        log.info("  %s", line)
-    if "negatives" in card:
-        log.info("  {classes} negative classes, {kind}".format(**card["negatives"]))
-        log.info("  networks: %s", describe_training(card["training"]))
-    if checked["samples"]:
-        log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
-        log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
-
-
-@app.command(no_args_is_help=True)
-def adapt(
-    ctx: typer.Context,
-    model: ModelIn,
-    target: Annotated[
-        list[str],
-        typer.Argument(metavar="TARGET...", help="Images, folders, lists, features (.npz), `-`; no label is used."),
-    ],
-    output: ModelOut,
-    classes: Classes = None,
-    method: Annotated[
-        str, typer.Option(help="`usfda`: a mixture of known classes and unknown clusters; `paper`: to the letter.")
-    ] = "usfda",
-    strictness: Annotated[
-        float | None, typer.Option(min=0, max=1, help=f"{STRICT} [default: 0.5; with `--update`, as before]")
-    ] = None,
-    reject_at_most: Annotated[
-        str | None,
-        typer.Option(metavar="P", help="Call no more than this share of TARGET unknown, as `10%` or `0.1`."),
-    ] = None,
-    update: Annotated[
-        bool, typer.Option("--update", help="Go on from a MODEL that was adapted before, with further images.")
-    ] = False,
-    seed: Seed = 0,
-    settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, as KEY=VALUE; may be repeated.")
-    ] = None,
-    json_file: JsonOut = None,
-    track: Track = None,
-    report_file: Annotated[
-        Path | None, typer.Option("--report", help="Write a report of TARGET, too: an HTML file to look at.")
-    ] = None,
-    backbone: BackboneFile = None,
-    without_backbone: WithoutBackbone = False,
-) -> None:
-    """The client's stage: adapt MODEL to the unlabelled TARGET.
-
-    Says how much looks unknown, whether the result looks better than the source model, which classes seem absent, and
-    which samples are typical of each cluster of unknown ones.
-
-    Example: `usfda adapt vendor.usfda new-photos/ -o client.usfda`
-
-    More images, later: `usfda adapt client.usfda newer-photos/ --update -o client.usfda`
-    """
-    from ..data.reading import read_several, read_target
-    from ..methods.groups import UsfdaSettings
-    from ..methods.paper import PaperSettings
-    from ..stages.adapt import adapt as run
-
-    check_output(output, json_file, report_file)
-    tracker = tracker_of(track)
-    ready = model_of(model, backbone)
-    samples: Any = read_target(read_several(target), classes=classes)
-    if report_file is not None:  # the report takes the same features
-        samples = ready.features(samples, config=ctx.obj, text="target features")
-    adapted = run(
-        ready,
-        samples,
-        method=method,  # type: ignore[arg-type]
-        strictness=strictness,
-        reject_at_most=None if reject_at_most is None else share_of(reject_at_most, "--reject-at-most"),
-        update=update,
-        seed=seed,
-        settings=settings_of(PaperSettings, settings) if method == "paper" else settings_of(UsfdaSettings, settings),
-        config=ctx.obj,
-    )
-    adapted.save(output, backbone=not without_backbone)
-    tracker(adapted)
-    findings = adapted.findings
-    assert findings is not None
-    for line in describe_adaptation(findings, str(output), target):
-        log.info("%s", line)
-    card = adapted.card["deployment"]
-    write_json(json_file, card | {"examples": adapted.examples})
-    if report_file is not None:
-        from ..report.build import write_report
-
-        place = " ".join(target)
-        write_report(adapted, samples, report_file, model_name=str(output), target_name=place, config=ctx.obj)
-        log.info("%s: open it in a browser", report_file)
+app.command(no_args_is_help=True)(procure)
+app.command(no_args_is_help=True)(adapt)
 
 
 @app.command(no_args_is_help=True)
