@@ -60,7 +60,7 @@ def visit(browser: Browser) -> Iterator[Open]:
             **{"viewport": {"width": 1280, "height": 800}, "reduced_motion": "reduce"} | options
         )
         contexts.append(context)
-        context.set_default_timeout(10_000)
+        context.set_default_timeout(60_000)  # a busy machine is slow, not wrong
         seen = Visit(context.new_page())
         context.on("request", lambda request: seen.requests.append(request.url))
         seen.page.on("pageerror", lambda error: seen.errors.append(str(error)))
