@@ -6,10 +6,10 @@ FROM python:3.12-slim AS build
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 WORKDIR /build
-COPY pyproject.toml constraints.txt README.md LICENSE ./
+COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY src src
 RUN python -m venv /opt/usfda \
-    && /opt/usfda/bin/pip install --no-cache-dir --constraint constraints.txt '.[serve]'
+    && /opt/usfda/bin/pip install --no-cache-dir --constraint requirements.lock '.[serve,sign]'
 
 FROM python:3.12-slim
 COPY --from=build /opt/usfda /opt/usfda

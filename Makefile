@@ -1,8 +1,12 @@
 # `make demo` and `make test` set up everything in .venv first.
 PYTHON ?= python3
 BIN := .venv/bin
+DEPLOYED := parquet serve sign
 
-.PHONY: demo test test-slow test-lowest coverage lint bench clean
+# The environment of test-python: one for each Python, with torch and without.
+OTHER := .venv-$(notdir $(PYTHON))$(if $(filter no,$(TORCH)),-without-torch)
+
+.PHONY: demo test test-slow test-lowest test-newest test-python coverage lint bench fuzz soak lock sbom clean
 
 demo: .venv/installed
 	$(BIN)/usfda demo
@@ -17,8 +21,23 @@ test-slow: .venv/installed
 test-lowest: .venv-lowest/installed
 	.venv-lowest/bin/pytest
 
+# The same with the newest versions that there are, but for torch, which is the build of constraints.txt.
+test-newest:
+	$(PYTHON) -m venv .venv-newest
+	.venv-newest/bin/pip install --quiet --upgrade --upgrade-strategy eager --constraint constraints.txt --editable '.[demo,reproduce,dev]'
+	.venv-newest/bin/pytest
+
+# The same with another Python: make test-python PYTHON=python3.13. With TORCH=no, for a Python that has no small build
+# of torch, all but torch is installed and the tests that need it are skipped.
+test-python: $(OTHER)/installed
+	$(OTHER)/bin/pytest
+
 coverage: .venv/installed
 	$(BIN)/pytest --cov --cov-report=term-missing:skip-covered
+
+# Kills at random moments, full disks and the like; about half an hour on two free cores. Its table is in docs/reliability.md.
+soak: .venv/installed
+	PYTHONPATH=tests $(BIN)/python -m soak --kills 200 -o soak-table.md
 
 lint: .venv/installed
 	$(BIN)/ruff check .
@@ -33,7 +52,29 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/extraction.py $(USFDA_OFFICE31)/amazon
 	$(BIN)/python benchmarks/adaptation.py $(USFDA_OFFICE31)
 	$(BIN)/python benchmarks/memory.py $(USFDA_OFFICE31)/amazon
+	$(BIN)/python benchmarks/many_machines.py $(USFDA_OFFICE31)/amazon
 	$(BIN)/python benchmarks/scaling.py
+
+# What an installation for use consists of, to the version. torch is the build of constraints.txt, whatever it is here:
+# its local mark is left out, and so are hashes, which are those of one build.
+lock: .venv-lock/installed
+	CUSTOM_COMPILE_COMMAND="make lock" .venv-lock/bin/pip-compile --quiet --upgrade --allow-unsafe --strip-extras \
+	    --no-emit-options --annotation-style line --constraint constraints.txt $(addprefix --extra ,$(DEPLOYED)) \
+	    --output-file requirements.lock pyproject.toml
+	sed 's/+cpu//' requirements.lock > requirements.lock.new && mv requirements.lock.new requirements.lock
+
+# The same as an SBOM in the format CycloneDX. It depends on the lock alone: no addresses, nothing about the tool.
+sbom: .venv-lock/installed
+	.venv-lock/bin/cyclonedx-py requirements requirements.lock --pyproject pyproject.toml --output-reproducible \
+	    | .venv-lock/bin/python -c 'import json, sys; bom = json.load(sys.stdin); del bom["metadata"]["tools"]; \
+	    [part.pop("externalReferences") for part in bom["components"]]; print(json.dumps(bom, indent=1))' > sbom.cdx.json
+
+# Coverage-guided fuzzing, docs/fuzzing.md: make fuzz FUZZ_RUNS=10000 FUZZ_SEED=2
+FUZZ_RUNS ?= 1000000
+FUZZ_SEED ?= 1
+fuzz: .venv/installed
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,reproduce,dev,fuzz]'
+	$(BIN)/python -m fuzz --runs $(FUZZ_RUNS) --seed $(FUZZ_SEED)
 
 # The constraints file pins torch; where a CPU build of it is at hand, pip takes that one.
 .venv/installed: pyproject.toml constraints.txt
@@ -46,5 +87,21 @@ bench: .venv/installed
 	.venv-lowest/bin/pip install --quiet --constraint constraints-lowest.txt --editable '.[demo,reproduce,dev]'
 	touch $@
 
+.venv-lock/installed:
+	$(PYTHON) -m venv .venv-lock
+	.venv-lock/bin/pip install --quiet 'cyclonedx-bom>=7' 'pip-tools>=7.4'
+	touch $@
+
+$(OTHER)/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(OTHER)
+ifeq ($(TORCH),no)
+	$(OTHER)/bin/python tests/without_torch.py > $(OTHER)/requirements.txt
+	$(OTHER)/bin/pip install --quiet --requirement $(OTHER)/requirements.txt
+	$(OTHER)/bin/pip install --quiet --no-deps --editable .
+else
+	$(OTHER)/bin/pip install --quiet --constraint constraints.txt --editable '.[demo,reproduce,dev]'
+endif
+	touch $@
+
 clean:
-	rm -rf .venv .venv-lowest demo-out build src/*.egg-info
+	rm -rf .venv .venv-* demo-out build src/*.egg-info

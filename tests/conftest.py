@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import sys
 
 # Before NumPy and torch are loaded: threads that spin while they wait make these small matrices many times slower as
 # soon as another process wants a core.
@@ -21,6 +23,22 @@ from usfda import Config, Model, ProcurementSettings, procure
 pytest_plugins = ["browser"]  # fixtures of a real browser
 
 QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
+
+
+class SkipWithoutTorch:
+    """Skips a test, or a module of tests, as soon as it imports torch, be it through what it tests.
+
+    torch is not there for every Python on which all else can be tested.
+    """
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "torch":
+            pytest.skip("torch is not installed", allow_module_level=True)
+
+
+if importlib.util.find_spec("torch") is None:
+    sys.meta_path.append(SkipWithoutTorch)
 
 
 @pytest.fixture(autouse=True)

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from usfda import Config, Features, InputError, Model, PaperSettings, ProcurementSettings, UsfdaSettings, adapt, procure
+from usfda.methods.heads import PrototypeHead
 from usfda.methods.paper import entropy, l_d1, l_d2, rescale, train_target
+from usfda.methods.vendor import Vendor
 
 logits = hnp.arrays(np.float32, (4, 5), elements=st.floats(-(2.0**127), 2.0**127, width=32))
 weights = hnp.arrays(np.float32, 4, elements=st.floats(0, 1, width=32))
@@ -224,3 +227,17 @@ def test_the_source_may_be_of_two_classes() -> None:
         steps: dict[str, Any] = {"settings": {"steps": 4}} if method == "paper" else {}
         adapted = adapt(procure(X, y, settings=few, **call), X[:8], **call, **steps)
         assert adapted.predict_proba(X).shape == (20, 3)
+
+
+@pytest.mark.parametrize("name", ["whitener", "mean", "prototypes"])
+def test_finite_but_absurd_numbers_of_a_stranger_are_one_line(name: str, tmp_path: Path) -> None:
+    X, y = blobs([0, 1, 2], 30)
+    model = procure(X, y, method="usfda")
+    geometry = model.vendor.geometry
+    assert geometry is not None
+    geometry = replace(geometry, **{name: np.full_like(getattr(geometry, name), 3e38)})
+    Model(model.source_classes, Vendor(None, geometry), PrototypeHead(geometry), None, model.card).save(
+        tmp_path / "absurd.usfda"
+    )
+    with pytest.raises(InputError, match="no finite"):
+        adapt(tmp_path / "absurd.usfda", X)

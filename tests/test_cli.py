@@ -419,6 +419,16 @@ def test_help_needs_no_heavy_library() -> None:
     assert shown.splitlines()[-1] == "[]"
 
 
+def test_the_default_method_adapts_without_torch(vendor: Path, tmp_path: Path) -> None:
+    """Loading it would take as long as adapting."""
+    X, _ = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
+    np.savez(tmp_path / "target.npz", X=X)
+    call = ["adapt", str(vendor), str(tmp_path / "target.npz"), "-o", str(tmp_path / "client.usfda"), "--quiet"]
+    code = f"import sys; from usfda.cli.main import main; print(main({call}), 'torch' in sys.modules)"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.splitlines()[-1] == "0 False"
+
+
 def test_updates_and_bounded_rejections(run: Run, vendor: Path, tmp_path: Path) -> None:
     X, _ = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
     client, later = tmp_path / "client.usfda", tmp_path / "later.usfda"

@@ -1,5 +1,6 @@
 import logging
 import math
+import os
 import shutil
 from pathlib import Path
 from typing import Any
@@ -7,9 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from conftest import blobs
+from hypothesis import given
+from hypothesis import strategies as st
 
 from usfda import Features, InputError, Samples, evaluate, procure
 from usfda.data.reading import check_source, class_names, read, read_target
+from usfda.data.samples import Chosen, Mapped, Paths
 
 
 def samples_of(place: Any, **options: Any) -> Samples:
@@ -181,7 +185,7 @@ def test_lists_with_labels(photos: Path, tmp_path: Path, name: str, text: str) -
 def test_a_list_without_labels_and_a_name_with_blanks(photos: Path, tmp_path: Path) -> None:
     (tmp_path / "my photo.png").write_bytes((photos / "kind0" / "000.png").read_bytes())
     (tmp_path / "list.txt").write_text("my photo.png\n")
-    assert samples_of(tmp_path / "list.txt").paths == [tmp_path / "my photo.png"]
+    assert list(samples_of(tmp_path / "list.txt").paths) == [tmp_path / "my photo.png"]
     with pytest.raises(InputError, match="labels are needed"):
         read(tmp_path / "list.txt", labelled=True)
     (tmp_path / "list.txt").write_text("gone.png\n")
@@ -321,7 +325,7 @@ def test_features_by_index_keep_what_belongs_to_a_row() -> None:
     assert np.array_equal(part.X[:], X[[3, 0]])
     assert labels_of(part) == ["c1", "c0"]
     assert (part.classes, part.y.tolist()) == (["c0", "c1"], [1, 0])
-    assert (part.paths, part.keys) == ([Path("3"), Path("0")], [b"\3", b"\0"])
+    assert (list(part.paths or ()), list(part.keys or ())) == ([Path("3"), Path("0")], [b"\3", b"\0"])
     assert (part.backbone, part.empty) == ("a" * 64, ("none",))
 
 
@@ -336,3 +340,57 @@ def test_evaluate_wants_labels(vector_model: Any) -> None:
     X, _ = blobs([0], 3)
     with pytest.raises(InputError, match="labels are needed"):
         evaluate(vector_model, X)
+
+
+NAMES = st.text(st.characters(exclude_characters="/\0", exclude_categories=["Cs"]), min_size=1, max_size=12)
+
+
+@given(st.lists(st.lists(NAMES, min_size=1, max_size=3), max_size=30), st.data())
+def test_many_paths_in_little_memory_are_the_same_paths(parts: list[list[str]], data: st.DataObject) -> None:
+    plain = [Path(*names) for names in parts]
+    paths = Paths(plain)
+    assert list(paths) == plain
+    assert list(reversed(paths)) == plain[::-1]
+    index = data.draw(st.lists(st.integers(0, len(plain) - 1), max_size=5)) if plain else []
+    assert list(Chosen(paths, np.asarray(index, int))) == [plain[i] for i in index]
+    assert list(paths[1:3]) == plain[1:3]
+
+
+def test_a_name_that_is_not_utf_8_stays_what_it_is() -> None:
+    name = os.fsdecode(b"caf\xe9.jpg")
+    assert [os.fsencode(str(path)) for path in Paths([name])] == [b"caf\xe9.jpg"]
+
+
+def test_vectors_of_an_npz_stay_in_the_file(tmp_path: Path) -> None:
+    X, y = blobs([0, 1], 200)
+    np.savez(tmp_path / "plain.npz", X=X, y=y)
+    np.savez_compressed(tmp_path / "compressed.npz", X=X, y=y)
+    np.savez(tmp_path / "columns.npz", X=np.asfortranarray(X), y=y)
+    np.savez(tmp_path / "doubles.npz", X=X.astype(float), y=y)
+    for name in ("plain", "compressed", "columns", "doubles"):
+        found = read(tmp_path / f"{name}.npz")
+        assert isinstance(found, Features)
+        assert isinstance(found.X, Mapped) == (name == "plain")
+        assert np.array_equal(found.X[:], X)
+    whole = (tmp_path / "plain.npz").read_bytes()
+    (tmp_path / "short.npz").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(InputError, match=r"not a readable \.npz"):
+        read(tmp_path / "short.npz")
+
+
+def test_links_out_of_a_folder_lead_to_each_file_once(photos: Path, tmp_path: Path) -> None:
+    """In whichever order a file, a link to it and a link to its folder are met; hidden files only by their links."""
+    (tmp_path / "inside" / ".hidden").mkdir(parents=True)
+    for outside in ("early", "late"):
+        (tmp_path / outside).mkdir()
+        shutil.copy(photos / "kind0" / "000.png", tmp_path / outside / "image.png")
+    shutil.copy(photos / "kind0" / "000.png", tmp_path / "inside" / ".hidden" / "kept.png")
+    (tmp_path / "inside" / "a folder").symlink_to(tmp_path / "early")
+    (tmp_path / "inside" / "b.png").symlink_to(tmp_path / "early" / "image.png")
+    (tmp_path / "inside" / "c.png").symlink_to(tmp_path / "late" / "image.png")
+    (tmp_path / "inside" / "d folder").symlink_to(tmp_path / "late")
+    (tmp_path / "inside" / "e.png").symlink_to(tmp_path / "inside" / ".hidden" / "kept.png")
+    found = read(tmp_path / "inside")
+    assert isinstance(found, Samples)
+    places = sorted(str(Path(str(path)).resolve().relative_to(tmp_path)) for path in found.paths)
+    assert places == ["early/image.png", "inside/.hidden/kept.png", "late/image.png"]

@@ -13,10 +13,11 @@ from torch.nn import functional
 
 from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure
 from usfda.config import silent
-from usfda.methods.negatives import latent_negatives
+from usfda.methods.latent import latent_negatives
 from usfda.methods.networks import D, batches, learnable, make_f, make_g
 from usfda.methods.priors import RIDGE, ClassPriors
-from usfda.methods.procurement import Negatives, TrainingSet, another_round, hold_out, l_p, train_source
+from usfda.methods.procurement import another_round, l_p, train_source
+from usfda.methods.settings import Negatives, TrainingSet, hold_out
 
 
 def test_learnable_parameters_are_the_papers() -> None:

@@ -245,11 +245,17 @@ def test_features_have_no_pictures(vector_client: Model, tmp_path: Path, visit: 
 
 def open_view(page: Any, name: str) -> None:
     page.get_by_role("button", name=re.compile(rf"^{name} [\d,]+$")).click()
+    let_draw(page)
+
+
+def let_draw(page: Any) -> None:
+    """Wait until the page has drawn what it was told: it does so in the next frame, which a busy machine has late."""
+    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
 def shown(page: Any) -> str:
     """What the gallery says of itself, once the page has drawn."""
-    page.evaluate("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    let_draw(page)
     return str(page.locator("#shown").inner_text())
 
 
@@ -450,3 +456,15 @@ def test_what_strangers_call_things_is_never_run(tmp_path: Path, visit: Open) ->
     assert page.evaluate("typeof hacked") == "undefined"
     assert not seen.errors
     assert len(seen.requests) == 1
+
+
+def test_of_very_many_samples_some_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("usfda.report.build.MOST", 30)
+    X, y = blobs([0, 1, 2], 20)
+    model = procure(X, y, method="usfda")
+    write_report(model, X, tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert "30 of the 60 samples, drawn at random" in page
+    rows = [int(row) for row in re.findall(r'"row (\d+)"', page)]
+    assert len(rows) == 30
+    assert max(rows) > 30  # as they are called in the whole

@@ -13,8 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from usfda.data.samples import Mapped, Rows
 from usfda.errors import InputError
-from usfda.features.store import Rows, Store, clear_store, store_info
+from usfda.features.store import Store, clear_store, store_info
 
 DIM = 8
 NAME = "a store #1?%41"  # what a database's address would take for something else
@@ -67,7 +68,7 @@ def test_it_gives_back_what_it_got(store: Store) -> None:
     rows, X = store.find(keys(3, 9, 1))
     assert rows.tolist() == [2, -1, 0]
     assert np.array_equal(X[rows[[0, 2]]], vectors(3, 1))
-    assert isinstance(X, np.memmap)
+    assert isinstance(X, Mapped)
     assert found(Store(store.folder, DIM), 2) == [2]
     assert store.find([])[0].tolist() == []
     rows, X = Store(store.folder.parent / "new", DIM).find(keys(2))

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
     from .methods.decision import Decision
     from .methods.findings import Findings
     from .methods.groups import UsfdaSettings
-    from .methods.paper import PaperSettings
-    from .methods.procurement import ProcurementSettings
+    from .methods.privacy import PrivacySettings
+    from .methods.settings import PaperSettings, ProcurementSettings
     from .metrics import evaluate
     from .model import Model, Prediction, load
     from .report.build import write_report
@@ -30,9 +30,10 @@ _HOME = {
     "Findings": "methods.findings",
     "InputError": "errors",
     "Model": "model",
-    "PaperSettings": "methods.paper",
+    "PaperSettings": "methods.settings",
     "Prediction": "model",
-    "ProcurementSettings": "methods.procurement",
+    "PrivacySettings": "methods.privacy",
+    "ProcurementSettings": "methods.settings",
     "Quantised": "export",
     "Samples": "data.samples",
     "UsfdaClassifier": "estimator",
@@ -55,6 +56,7 @@ __all__ = [
     "Model",
     "PaperSettings",
     "Prediction",
+    "PrivacySettings",
     "ProcurementSettings",
     "Quantised",
     "Samples",

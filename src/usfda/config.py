@@ -13,6 +13,8 @@ from .errors import InputError
 
 Device = Literal["auto", "cpu", "cuda"]
 DEVICES = ("auto", "cpu", "cuda")
+EngineName = Literal["threads", "ray"]
+ENGINES = ("threads", "ray")
 
 
 class Progress(Protocol):
@@ -55,15 +57,25 @@ class Config:
         Shows the progress of long work. Default: nothing is shown.
     device : {"auto", "cpu", "cuda"}
         Where networks run. ``auto`` takes a GPU where the installed libraries can use one.
+    engine : {"threads", "ray"}
+        Where images become vectors: in threads of this process, or on a Ray cluster (``docs/cluster.md``).
+    address : str, optional
+        Of the Ray cluster. Without it one is started on this machine, with ``threads`` workers.
     """
 
     threads: int = field(default_factory=available_cores)
     cache: Path | None = field(default_factory=default_cache)
     progress: Progress = silent
     device: Device = "auto"
+    engine: EngineName = "threads"
+    address: str | None = None
 
     def __post_init__(self) -> None:
         if self.threads < 1:
             raise InputError(f"threads: at least 1, not {self.threads}")
         if self.device not in DEVICES:
             raise InputError(f"device: choose from {', '.join(DEVICES)}, not {self.device!r}")
+        if self.engine not in ENGINES:
+            raise InputError(f"engine: choose from {', '.join(ENGINES)}, not {self.engine!r}")
+        if self.address is not None and self.engine != "ray":
+            raise InputError("an address is that of a Ray cluster; add --engine ray")

@@ -17,6 +17,7 @@ from .config import Config
 from .data.reading import UNKNOWN, read
 from .errors import InputError
 from .methods.decision import Decision
+from .methods.vendor import members_of
 from .model import Model, as_model
 
 log = logging.getLogger("usfda")
@@ -78,7 +79,7 @@ def evaluate(
     if idle := sorted(set(rename) - set(features.labels.tolist())):
         log.warning("rename: the samples have no class %s", ", ".join(idle))
     truth = np.asarray([rename.get(name, name) for name in features.labels.tolist()])
-    decided = model.decide(features.X)
+    decided = model.decide(features.X, probabilities=False)
     result = score_decision(truth, decided, model.classes_)
     names = set(truth.tolist())
     result["shared_classes"] = [name for name in model.classes_ if name in names]
@@ -87,7 +88,8 @@ def evaluate(
     result["suspects"] = suspects(truth, model.labels_of(decided), result["private_classes"], absent)
     if model.adapted:
         source = model.source_model
-        result["source_model"] = score_decision(truth, source.decide(features.X), source.classes_)
+        before = source.decide(features.X, probabilities=False)
+        result["source_model"] = score_decision(truth, before, source.classes_)
     return result
 
 
@@ -131,15 +133,14 @@ def score(
     """Metrics of labels: ``predicted`` says ``unknown`` for a rejection, ``best`` is the best class all the same."""
     shared = np.isin(truth, classes)
     expected = np.where(shared, truth, UNKNOWN)
-    per_class = {
-        str(name): {
-            "accuracy": _percent(np.mean(predicted[truth == name] == expected[truth == name])),
-            "samples": int(np.sum(truth == name)),
-        }
-        for name in np.unique(truth)
-    }
-    hits = [per_class[str(name)]["accuracy"] for name in np.unique(truth[shared])]
-    closed = [_percent(np.mean(best[truth == name] == name)) for name in np.unique(truth[shared])]
+    right, among_classes = predicted == expected, best == truth
+    per_class, hits, closed = {}, [], []
+    for members in members_of(truth):
+        accuracy = _percent(np.mean(right[members]))
+        per_class[str(truth[members[0]])] = {"accuracy": accuracy, "samples": len(members)}
+        if shared[members[0]]:
+            hits.append(accuracy)
+            closed.append(_percent(np.mean(among_classes[members])))
     t_unk = _percent(np.mean(predicted[~shared] == UNKNOWN)) if (~shared).any() else None
     shared_accuracy = float(np.mean(hits)) if hits else None
     both = bool(hits) and t_unk is not None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,14 @@ from .data.samples import Features, Matrix, Samples
 from .errors import InputError
 from .features.extract import Extractor
 from .files import atomic_write
-from .methods.decision import STRICTNESS, Decision, check_strictness, known_score
+from .methods.decision import STRICTNESS, Decision, check_strictness, joined, known_score
 from .methods.findings import Findings
 from .methods.heads import HEADS, Head, UsfdaHead, starting_head
 from .methods.vendor import Vendor, own_part
-from .modelcard import FILE, PAGE, card_text
-from .modelfile import MESSAGE, ModelFile, read_model_file, write_model_file
+from .modelcard import FILE, PAGE, card_text, model_file
+from .modelfile import MAX_SIZE, MESSAGE, ModelFile, read_model_file, write_model_file
+from .signing import verify
+from .urls import Url, fetched, place_of
 
 CHUNK = 512  # images at a time when predicting: memory does not depend on their number
 PIECE = 4096  # vectors at a time when deciding, likewise
@@ -122,7 +125,7 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({len(self.classes_)} classes, head {self.head.name}, d={self.dim})"
 
-    def decide(self, X: Matrix, strictness: float | None = None) -> Decision:
+    def decide(self, X: Matrix, strictness: float | None = None, *, probabilities: bool = True) -> Decision:
         """Decide for vectors.
 
         Parameters
@@ -132,25 +135,24 @@ class Model:
         strictness : float, optional
             A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily). Without it, as the
             model was adapted: by default ½, where the most probable column of ``predict_proba`` is the label.
+        probabilities : bool
+            Whether to give them, too: for a million samples of a thousand classes they would take 4 GB.
         """
         strictness = self.strictness if strictness is None else check_strictness(strictness)
-        pieces = [self._decide(X[i : i + PIECE]) for i in range(0, max(1, len(X)), PIECE)]
-        probability, ssm, cluster = (
-            None if column[0] is None else np.concatenate(column) for column in zip(*pieces, strict=True)
-        )
-        assert probability is not None
-        score = known_score(probability)
-        known = score >= strictness
-        cluster = None if cluster is None else np.where(known, 0, cluster)
-        return Decision(probability[:, :-1].argmax(1), known, score, probability, ssm, cluster)
+        starts = range(0, max(1, len(X)), PIECE)
+        return joined([self._decide(X[i : i + PIECE], strictness, probabilities) for i in starts])
 
-    def _decide(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None, np.ndarray | None]:
+    def _decide(self, v: np.ndarray, strictness: float, probabilities: bool) -> Decision:
         with np.errstate(over="ignore", invalid="ignore"):
             probability, cluster = self.head.answer(v)
             ssm = None if self.vendor.networks is None else self.vendor.networks.ssm(v)
         if not np.isfinite(probability).all():
             raise InputError("the model gives no finite probabilities for these vectors")
-        return probability, ssm, cluster
+        score = known_score(probability)
+        known = score >= strictness
+        cluster = None if cluster is None else np.where(known, 0, cluster)
+        best = probability[:, :-1].argmax(1)
+        return Decision(best, known, score, probability if probabilities else None, ssm, cluster)
 
     def labels_of(self, decision: Decision) -> np.ndarray:
         """The class names of a decision, and ``unknown``."""
@@ -158,7 +160,7 @@ class Model:
 
     def predict(self, source: Any, strictness: float | None = None, *, config: Config | None = None) -> np.ndarray:
         """A label, or ``unknown``, for every sample of a folder, a list, paths, or an array of vectors."""
-        return self.labels_of(self.decide(self._all(source, config), strictness))
+        return self.labels_of(self.decide(self._all(source, config), strictness, probabilities=False))
 
     def predict_proba(self, source: Any, *, config: Config | None = None) -> np.ndarray:
         """(n, classes + 1): the classes in the order of ``classes_``, then unknown; rows sum to 1.
@@ -191,18 +193,19 @@ class Model:
         """One record per sample, as they come: a hundred thousand images need no more memory than a thousand."""
         config, samples = config or Config(), read(source)
         with config.progress(len(samples), "predict", "images") as advance:
-            extractor = self.extractor(config) if isinstance(samples, Samples) else None
-            for start in range(0, len(samples), CHUNK):
-                index = np.arange(start, min(start + CHUNK, len(samples)))
-                chunk = samples[index]
-                if isinstance(chunk, Samples):
-                    assert extractor is not None
-                    found = extractor.features(chunk)
-                    names = [str(path) for path in found.paths or ()]
-                else:
-                    found, names = self._checked(chunk), [str(i) for i in index]
-                yield from self._records(names, found.X, strictness)
-                advance(len(index))
+            seen = 0
+            for found in self._pieces(samples, config):
+                names = [str(seen + i) for i in range(len(found))] if found.paths is None else map(str, found.paths)
+                yield from self._records(list(names), found.X, strictness)
+                advance(len(found))
+                seen += len(found)
+            advance(len(samples) - seen)  # those that cannot be read
+
+    def _pieces(self, samples: Samples | Features, config: Config) -> Iterator[Features]:
+        if isinstance(samples, Samples):
+            return self.extractor(config).pieces(samples, CHUNK)
+        index = np.arange(len(samples))
+        return (self._checked(samples[index[i : i + CHUNK]]) for i in range(0, len(index), CHUNK))
 
     def _records(self, names: list[str], X: Matrix, strictness: float | None) -> Iterator[Prediction]:
         if not names:
@@ -281,37 +284,49 @@ class Model:
         """The card as a page that model hubs show, in Markdown."""
         return card_text(self.classes_, self.card, self.findings)
 
-    def save(self, path: str | Path, *, backbone: bool = True) -> None:
+    def save(self, path: str | Path | Url, *, backbone: bool = True) -> None:
         """Write the file, whole or not at all; ``backbone=False`` leaves the ONNX file out and keeps its sha256.
 
         In a folder that is there already, or a path that ends with a slash, the file is called ``model.usfda``, and a
-        page that model hubs show lies beside it; ``load`` takes the folder.
+        page that model hubs show lies beside it; ``load`` takes the folder. For a path, a URL will do, as for ``load``.
         """
-        if Path(path).is_dir() or str(path).endswith("/"):
-            Path(path).mkdir(parents=True, exist_ok=True)
-            with atomic_write(Path(path) / PAGE) as page:
+        place = place_of(path)
+        if isinstance(place, Path) and (place.is_dir() or str(path).endswith("/")):
+            place.mkdir(parents=True, exist_ok=True)
+            with atomic_write(place / PAGE) as page:
                 page.write(self.page().encode())
-            path = Path(path) / FILE
+            place /= FILE
         tensors = self.vendor.tensors()
         tensors |= {f"{self.head.part}.{name}": t for name, t in self.head.tensors().items()}
         card = {"classes": self.source_classes, "head": self.head.name, **self.card}
         graph = self.backbone.onnx if backbone and self.backbone is not None else None
-        write_model_file(Path(path), ModelFile(card, tensors, graph))
+        write_model_file(place, ModelFile(card, tensors, graph))
 
 
-def load(path: str | Path) -> Model:
-    """Read a model file, or the one in a folder that ``save`` made.
+def load(path: str | Path | Url, *, signed_by: str | Path | None = None) -> Model:
+    """Read a model file, also by a URL, or the one in a folder that ``save`` made.
 
     It may come from a stranger: nothing in it is executed before it has been checked.
 
+    Parameters
+    ----------
+    path : str or Path
+        The file, or the folder.
+    signed_by : str or Path, optional
+        The file of a public key or a certificate (PEM); a model that has no signature of it is an error.
+
     >>> model = load("client.usfda")                     # doctest: +SKIP
     """
-    path = Path(path)
-    if path.is_dir():
-        if not (path / FILE).is_file():
-            raise InputError(f"{path}: a folder, and no {FILE} is in it")
-        path /= FILE
-    content = read_model_file(path)
+    if isinstance(path := place_of(path), Url):
+        if signed_by is not None:
+            raise InputError(f"{path}: signatures are of local files; fetch the model and its .sig first")
+        with fetched(path, MAX_SIZE) as copy:
+            try:
+                return load(copy)
+            except InputError as error:
+                raise InputError(str(error).replace(str(copy), str(path))) from None
+    path = model_file(path)
+    content = read_model_file(path, None if signed_by is None else verify(path, signed_by))
     card = dict(content.card)
     classes, head = card.pop("classes"), HEADS[card.pop("head")]
     vendor = Vendor.build(content.tensors)
@@ -352,4 +367,8 @@ def _backbone(known: Any, graph: bytes | None, dim: int) -> Backbone | None:
 def versions() -> dict[str, str]:
     """The versions of Python, of this package, and of the libraries that figures depend on."""
     names = ("usfda", "torch", "onnxruntime", "numpy", "scipy", "scikit-learn", "pillow")
-    return {"python": platform.python_version()} | {name: version(name) for name in names}
+    found = {"python": platform.python_version()}
+    for name in names:
+        with suppress(PackageNotFoundError):  # torch, which not all of the package needs
+            found[name] = version(name)
+    return found

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Any
 
-from .methods.findings import Findings, count
+from .errors import InputError
+from .methods.findings import Findings, count, privacy_sentence
 
 FILE = "model.usfda"  # the model in a folder that a hub can hold
 PAGE = "README.md"  # its page there
@@ -20,6 +23,15 @@ print(model.predict("photo.jpg"))
 
 To adapt it to images of your own, which need no labels: `usfda adapt {file} photos/ -o client.usfda`
 """
+
+
+def model_file(path: Path) -> Path:
+    """The model file: the path itself, or what lies in a folder that can be handed to a hub."""
+    if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises OSError for a name that is too long)
+        return path
+    if not (path / FILE).is_file():
+        raise InputError(f"{path}: a folder, and no {FILE} is in it")
+    return path / FILE
 
 
 def card_text(classes: list[str], card: dict[str, Any], findings: Findings | None) -> str:
@@ -43,6 +55,8 @@ def card_text(classes: list[str], card: dict[str, Any], findings: Findings | Non
     if (checked := procured["validation"])["samples"]:
         lines.append(f"- held-out source accuracy: {checked['accuracy']} % of {count(checked['samples'], 'sample')}")
     lines.append(f"- procured for: {'every method' if procured['method'] == 'all' else procured['method']}")
+    if "privacy" in procured:  # files of older versions have none
+        lines.append(f"- privacy of the source: {escaped(privacy_sentence(procured['privacy']))}")
     lines.append(f"- versions: {', '.join(f'{name} {version}' for name, version in procured['versions'].items())}")
     if findings:
         said = f"{count(findings.samples, 'sample')}, {findings.unknown_share:.1f} % of them called unknown"

@@ -7,17 +7,19 @@ types and shapes of all tensors with those that the card asks for, before anythi
 the backbone is checked when it is built (``backbones/graph.py``).
 
 The file holds no image, no path and no file name, and no vector of a single image: every statistic in it is taken
-over two samples or more.
+over two samples or more. What it tells about them all the same: docs/privacy.md.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import math
 import re
 import struct
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, NamedTuple
@@ -27,9 +29,11 @@ import safetensors.numpy
 
 from .data.reading import check_class_names
 from .errors import InputError
-from .files import atomic_write
+from .files import atomic_write, is_file
 from .methods.heads import HEADS, UsfdaHead
 from .methods.vendor import Shape, Tensors, Vendor, own_part
+from .oldformats import upgrade
+from .urls import Url
 
 FORMAT = 5
 LIMITS = {  # the members in their order, and how many bytes each may have
@@ -37,6 +41,7 @@ LIMITS = {  # the members in their order, and how many bytes each may have
     "tensors.safetensors": 2**30,
     "backbone.onnx": 2**30,
 }
+MAX_SIZE = 2**20 + sum(LIMITS.values())  # bytes of a whole file
 MAX_HEADER = 2**20  # bytes of the header of the tensors
 DTYPES = {"F32": "<f4", "I64": "<i8"}
 PIECE = 2**20  # numbers that are looked at together
@@ -60,6 +65,12 @@ PROCUREMENT = {
     "negatives?": {"kind": str, "classes": int, "samples": int},
     "training?": {"iterations": int, "batch": int, "lr": NUMBER, "accuracy": [NUMBER]},
     "history?": {"*": [NUMBER]},
+    "privacy?": {
+        "private": bool,
+        "least_images": int,
+        "noise?": {"epsilon": NUMBER, "delta": NUMBER, "sigma": NUMBER, "auc_bound": NUMBER},
+        "membership?": {"attack": str, "auc": NUMBER, "members": int, "others": int},
+    },
 }
 DEPLOYMENT = {
     "method": str,
@@ -119,7 +130,7 @@ def _zip_parts(members: list[tuple[str, int, int]]) -> tuple[list[bytes], bytes]
     return headers, central + end
 
 
-def write_model_file(path: Path, content: ModelFile) -> None:
+def write_model_file(path: Path | Url, content: ModelFile) -> None:
     """Write the file, whole or not at all."""
     card = json.dumps({"format": FORMAT, **content.card}, indent=1, ensure_ascii=False).encode()
     sizes = (len(card), MAX_HEADER + sum(t.nbytes for t in content.tensors.values()), len(content.backbone or b""))
@@ -138,29 +149,48 @@ def write_model_file(path: Path, content: ModelFile) -> None:
         file.write(end)
 
 
-def read_model_file(path: Path) -> ModelFile:
-    """Read and check a file; nothing in it is executed. An error is one line that names the file."""
-    if not path.is_file():
+def read_model_file(path: Path, sha256: str | None = None) -> ModelFile:
+    """Read and check a file; nothing in it is executed. An error is one line that names the file.
+
+    Where a sha256 is given, what is returned was made of a file that has it: it is taken over the very bytes that were
+    loaded, so that nobody can exchange the file between a check of its signature and its use.
+    """
+    with _errors_of(path), path.open("rb") as file:
+        _check_format(file)
+        found = _member_headers(file, path.stat().st_size)
+        members = {member.name: member for member in found}
+        contents = {"card.json": _content(file, members["card.json"])}
+        card, number = _read_card(contents["card.json"])
+        places = _read_header(file, members["tensors.safetensors"])
+        card, added = upgrade(card, {name: place.shape for name, place in places.items()}, number)
+        _check_card(card)
+        _check_tensors(places, added, card)
+        contents |= {member.name: _content(file, member) for member in found[1:]}
+        if sha256 is not None and sha256 != _sha256(found, contents):
+            raise InputError("was exchanged while its signature was checked")
+        tensors = _read_tensors(contents["tensors.safetensors"], places)
+        tensors |= {name: np.zeros(shape, np.float32) for name, shape in added.items()}
+        return ModelFile(card, tensors, contents.get("backbone.onnx"))
+
+
+def member_sizes(path: Path) -> dict[str, int]:
+    """The members of a file and their sizes in bytes, from its headers alone."""
+    with _errors_of(path), path.open("rb") as file:
+        return {member.name: member.size for member in _member_headers(file, path.stat().st_size)}
+
+
+@contextmanager
+def _errors_of(path: Path) -> Iterator[None]:
+    """Whatever is wrong with a file is one line that names it."""
+    if not is_file(path):
         raise InputError(f"{path}: no such model file")
     try:
-        with path.open("rb") as file:
-            members = {member.name: member for member in _member_headers(file, path.stat().st_size)}
-            card = _read_card(_content(file, members["card.json"]))
-            places = _check_tensors(file, members["tensors.safetensors"], card)
-            tensors = _read_tensors(_content(file, members["tensors.safetensors"]), places)
-            backbone = _content(file, members["backbone.onnx"]) if "backbone.onnx" in members else None
-        return ModelFile(card, tensors, backbone)
+        yield
     except InputError as error:
         raise InputError(f"{path}: {str(error)[:MESSAGE]}") from None
     except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         reason = f"{type(error).__name__}: {error}"[:MESSAGE]
         raise InputError(f"{path}: not a usfda model file, or damaged ({reason})") from None
-
-
-def member_sizes(path: Path) -> dict[str, int]:
-    """The members of a file and their sizes in bytes."""
-    with path.open("rb") as file:
-        return {member.name: member.size for member in _member_headers(file, path.stat().st_size)}
 
 
 class Member(NamedTuple):
@@ -214,6 +244,17 @@ def _content(file: IO[bytes], member: Member) -> bytes:
     return content
 
 
+def _sha256(members: list[Member], contents: Mapping[str, bytes]) -> str:
+    """Of the one file that has these members."""
+    headers, end = _zip_parts([member[:3] for member in members])
+    digest = hashlib.sha256()
+    for header, member in zip(headers, members, strict=True):
+        digest.update(header)
+        digest.update(contents[member.name])
+    digest.update(end)
+    return digest.hexdigest()
+
+
 def _parse(content: bytes, part: str) -> dict[str, Any]:
     """The JSON object in a part of the file: plain values, no name twice, and texts that can be printed."""
 
@@ -249,14 +290,35 @@ def _check_values(value: Any, part: str, depth: int) -> None:
         _check_values(inner, part, depth - 1)
 
 
-def _read_card(content: bytes) -> dict[str, Any]:
-    card = _parse(content, "its card")
-    if not isinstance(card.get("format"), int):
+def _check_format(file: IO[bytes]) -> None:
+    """Raise an error where the file is newer than the program, whatever else may be new about it.
+
+    That the card is the first member, and its format the first that it names, is a promise to older programs.
+    """
+    found = re.match(rb'PK\x03\x04.{26}card\.json\{\s*"format":\s*([0-9]{1,9}),', file.read(256), re.DOTALL)
+    if found is not None:
+        _check_number(int(found[1]))
+
+
+def _check_number(number: Any) -> None:
+    if type(number) is not int or number < 1:
         raise InputError("not a usfda model file (its card names no format)")
-    if card["format"] != FORMAT:
-        newer = "update usfda to read it" if card["format"] > FORMAT else "procure it again"
-        raise InputError(f"model file format {card['format']}, this version of usfda reads {FORMAT}; {newer}")
-    del card["format"]
+    if number > FORMAT:
+        raise InputError(
+            f"its format is {number} and this version of usfda reads 1 to {FORMAT}: a newer version made it; upgrade "
+            "usfda to read it"
+        )
+
+
+def _read_card(content: bytes) -> tuple[dict[str, Any], int]:
+    """The card, as yet unchecked but for being plain values, and its format."""
+    card = _parse(content, "its card")
+    number = card.pop("format", None)
+    _check_number(number)
+    return card, number
+
+
+def _check_card(card: dict[str, Any]) -> None:
     classes = card["classes"]
     if not isinstance(classes, list) or not 2 <= len(classes) <= MAX_CLASSES or len(set(classes)) < len(classes):
         raise InputError(f"its card must name 2 to {MAX_CLASSES:,} different classes")
@@ -279,7 +341,6 @@ def _read_card(content: bytes) -> dict[str, Any]:
     check_class_names(taught)
     if set(taught) & set(classes) or len(classes) + len(taught) > MAX_CLASSES:
         raise InputError(f"its card must name 2 to {MAX_CLASSES:,} different classes")
-    return card
 
 
 def _taught(card: dict[str, Any]) -> list[str]:
@@ -319,11 +380,18 @@ class Place(NamedTuple):
     start: int
 
 
-def _check_tensors(file: IO[bytes], member: Member, card: dict[str, Any]) -> dict[str, Place]:
-    """The header of the tensors; an error unless names, types and shapes are those that the card asks for."""
+def _read_header(file: IO[bytes], member: Member) -> dict[str, Place]:
+    """The header of the tensors."""
     file.seek(member.place)
-    header = _tensor_header(file.read(min(member.size, 8 + MAX_HEADER)), member.size)
-    wanted = _tensor_layout({name: place.shape for name, place in header.items()}, len(card["classes"]), card["head"])
+    return _tensor_header(file.read(min(member.size, 8 + MAX_HEADER)), member.size)
+
+
+def _check_tensors(header: Mapping[str, Place], added: Mapping[str, Shape], card: dict[str, Any]) -> None:
+    """Raise an error unless names, types and shapes are those that the card asks for, but for what is ``added``."""
+    shapes = {name: place.shape for name, place in header.items()}
+    wanted = _tensor_layout({**shapes, **added}, len(card["classes"]), card["head"])
+    if any(wanted.pop(name, None) != shape for name, shape in added.items()):
+        raise InputError("its tensors are not those of its format")
     prototypes = f"{UsfdaHead.part}.prototypes"
     if len(_taught(card)) != wanted.get(prototypes, (0,))[0]:
         raise InputError("its card names other taught classes than its tensors have")
@@ -334,7 +402,6 @@ def _check_tensors(file: IO[bytes], member: Member, card: dict[str, Any]) -> dic
         expected = "I64" if name.endswith("num_batches_tracked") else "F32"
         if (dtype, shape) != (expected, wanted[name]):
             raise InputError(f"its tensor {name} is {dtype} {shape}, where {expected} {wanted[name]} is needed")
-    return header
 
 
 def _tensor_header(content: bytes, size: int) -> dict[str, Place]:
@@ -357,7 +424,7 @@ def _tensor_header(content: bytes, size: int) -> dict[str, Place]:
     return found
 
 
-def _read_tensors(content: bytes, places: Mapping[str, Place]) -> Tensors:
+def _read_tensors(content: bytes, places: Mapping[str, Place]) -> dict[str, np.ndarray]:
     """The tensors, which share the memory of the content."""
     tensors = {}
     for name, (dtype, shape, start) in places.items():

@@ -134,6 +134,8 @@ def _scan(content: bytes) -> None:
             need(at <= end and (wire == 2 or kind not in (9, 11, 12)))  # strings, messages and bytes have a length
             if wire == 2 and kind not in (9, 11, 12):  # a list of numbers: integers (not 1, 2) grow when parsed
                 entries += (at - start) >> ((8 if kind in (1, 2) else 6) if field.endswith("_data") else 0)
+            if kind == 9:
+                content[start:at].decode()  # a name that is no text, at which runtimes stumble, is an error here
             entries += 1
             nodes += inner == "NodeProto"
             if nodes > MAX_NODES or entries > MAX_ENTRIES:

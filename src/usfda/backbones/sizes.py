@@ -45,6 +45,7 @@ _LOGICAL = frozenset(("And", "Equal", "Greater", "GreaterOrEqual", "IsNaN", "Les
 # a plain number, a multiple of the batch, or neither, and neither is refused. So memory grows in proportion to the
 # batch, and no arithmetic on the batch size makes a graph larger for 32 images than it was found to be for one.
 BATCH = 2**127 - 1
+FEW = MAX_RANK  # inputs of a node whose numbers are followed: a file has room for a million, a size for these
 _UNSURE = BATCH + 1  # a number that could be another one for another batch
 
 
@@ -294,7 +295,7 @@ def _value(node: Node, kind: int, shape: Shape) -> np.ndarray | None:
         return None
     if node.op == "Shape":
         return objects(node.input(0).shape[node.get("start", None) : node.get("end", None)], shape)
-    if len(known) < len(values) or node.get("fmod", 0):
+    if len(known) < len(values) or len(known) > FEW or node.get("fmod", 0):
         return None
     x = known[0]
     match node.op:
@@ -381,4 +382,6 @@ def operations_per_image(node: Node, outputs: list[Tensor]) -> int:
             each = (read[0 if node.get("transA", 0) else -1],)
         case "MaxPool" | "AveragePool":
             each = tuple(node.attributes["kernel_shape"])
+        case "Max" | "Mean" | "Min" | "Sum":
+            each = (max(1, len(node.inputs) - 1),)
     return max(_per_image(*read), sum(_per_image(*each, *tensor.shape) for tensor in outputs))

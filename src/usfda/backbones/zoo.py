@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import tempfile
 import warnings
 from pathlib import Path
@@ -15,7 +14,7 @@ from onnx import helper, numpy_helper
 
 from ..config import Device
 from ..errors import InputError
-from ..files import read_text
+from ..files import is_file, read_json
 from . import NAMES
 from .backbone import Backbone, check_record
 
@@ -49,14 +48,11 @@ def get_backbone(name: str = DEFAULT, device: Device = "auto") -> Backbone:
 
 def _onnx_file(file: Path, device: Device) -> Backbone:
     record = Path(f"{file}.json")
-    if not file.is_file():
+    if not is_file(file):
         raise InputError(f"backbone onnx:{file}: no such file")
-    if not record.is_file():
+    if not is_file(record):
         raise InputError(f"backbone onnx:{file}: its preparation record {record} is missing")
-    try:
-        content = json.loads(read_text(record))
-    except ValueError as error:
-        raise InputError(f"{record}: not JSON ({error})") from None
+    content = read_json(record)
     graph = file.read_bytes()
     # Named by its hash: the model file must not tell how the vendor's files are called.
     name = f"onnx:{hashlib.sha256(graph).hexdigest()[:12]}"

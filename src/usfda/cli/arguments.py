@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -12,8 +10,10 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 
 from ..backbones import NAMES
+from ..config import Config
 from ..errors import InputError
-from ..files import read_text
+from ..files import is_file, read_json, read_text, rows_of
+from ..urls import Url, place_of
 
 if TYPE_CHECKING:
     from ..model import Model
@@ -36,24 +36,56 @@ ModelIn = Annotated[
     Path,
     typer.Argument(metavar="MODEL", help="A .usfda file, or a folder with model.usfda in it.", show_default=False),
 ]
-ModelOut = Annotated[Path, typer.Option("-o", "--output", help="The .usfda file to write.", show_default=False)]
+Signed = Annotated[
+    Path | None,
+    typer.Option(
+        "--require-signature",
+        metavar="KEY",
+        help="Refuse MODEL unless it is signed with this: a public key, or a certificate that vouches for it (PEM).",
+    ),
+]
+# A path, or a URL that stays one: `Path` would make a single slash of its two.
+PlaceOfModel = Annotated[
+    Any,
+    typer.Argument(
+        metavar="MODEL", parser=place_of, help="A .usfda file, or a folder with model.usfda in it.", show_default=False
+    ),
+]
+ModelOut = Annotated[
+    Any,
+    typer.Option(
+        "-o", "--output", metavar="FILE", parser=place_of, help="The .usfda file to write.", show_default=False
+    ),
+]
 Track = Annotated[
     str | None,
     typer.Option(metavar="TRACKER", help="Send losses and findings to `tensorboard:FOLDER` or `mlflow`."),
+]
+Engine = Annotated[
+    str, typer.Option(help="Where images become vectors: `threads`, or `ray`, a cluster; see docs/cluster.md.")
+]
+Address = Annotated[
+    str | None,
+    typer.Option(help="Of the Ray cluster, as `HOST:6379`. [default: one that is started on this machine]"),
 ]
 STRICT = "A sample is *unknown* where its score is below this: from 0 (never) to 1 (readily); 0.5 is the method's own."
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
 
 
-def model_of(path: Path, backbone: str | None) -> Model:
+def model_of(path: Path | Url, backbone: str | None, signed_by: Path | None = None) -> Model:
     """The model of a file, with its backbone where that was left out of it."""
     from ..backbones.zoo import get_backbone
     from ..model import load
 
-    model = load(path)
+    model = load(path, signed_by=signed_by)
     if backbone is not None:
         model.use_backbone(get_backbone(backbone))
     return model
+
+
+def config_with(config: Config, engine: str, address: str | None) -> Config:
+    """The configuration, with the engine that a command was given."""
+    return dataclasses.replace(config, engine=engine, address=address)  # type: ignore[arg-type]
 
 
 def tracker_of(name: str | None) -> Callable[[Model], None]:
@@ -84,18 +116,14 @@ def pairs_of(file: Path | None, option: str = "--rename") -> dict[str, str] | No
     """Pairs of names, from a CSV or JSON file."""
     if file is None:
         return None
-    if not file.is_file():
+    if not is_file(file):
         raise InputError(f"{option}: no file {file}")
-    text = read_text(file)
     if file.suffix.lower() == ".json":
-        try:
-            names = json.loads(text)
-        except ValueError as error:
-            raise InputError(f"{file}: not JSON ({error})") from None
+        names = read_json(file)
         if not isinstance(names, dict):
             raise InputError(f"{file}: must be one object of pairs of names")
         return {str(key): str(value) for key, value in names.items()}
-    rows = [[cell.strip() for cell in row] for row in csv.reader(text.splitlines()) if any(row)]
+    rows = [[cell.strip() for cell in row] for row in rows_of(read_text(file), file)]
     if any(len(row) != 2 for row in rows):
         raise InputError(f"{file}: every line must be a pair of names")
     return dict(rows)

@@ -12,23 +12,30 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
 from .. import config as configuration
 from ..errors import InputError
 from ..methods.findings import count
+from ..urls import place_of
 from .arguments import (
     STRICT,
+    Address,
     BackboneFile,
     Classes,
+    Engine,
     JsonOut,
     ModelIn,
+    PlaceOfModel,
+    Signed,
+    config_with,
     globals_first,
     model_of,
     pairs_of,
 )
+from .ending import INTERRUPTED, explain
 from .experiments import compare, reproduce
 from .export import export
 from .output import (
@@ -47,6 +54,7 @@ from .output import (
 )
 from .report import report
 from .serve import serve
+from .sign import sign, verify
 from .stages import adapt, procure
 from .teach import teach
 
@@ -64,7 +72,6 @@ cache_app = typer.Typer(help="Show or clear the feature store.", no_args_is_help
 app.add_typer(cache_app, name="cache")
 log = logging.getLogger("usfda")
 
-INTERRUPTED = "interrupted; features and runs so far are kept, and the next call goes on from there"
 # Of predictions, by the suffix of their file.
 FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".parquet": "parquet", ".txt": "table"}
 
@@ -101,17 +108,23 @@ app.command(no_args_is_help=True)(adapt)
 @app.command(no_args_is_help=True)
 def predict(
     ctx: typer.Context,
-    model: ModelIn,
+    model: PlaceOfModel,
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Images, folders, lists, features (.npz).")],
     form: Annotated[str | None, typer.Option("--format", help="`table`, `csv`, `jsonl` or `parquet`.")] = None,
     output: Annotated[
-        Path | None, typer.Option("-o", "--output", help="A .csv, .jsonl, .parquet or .txt (table) file.")
+        Any,
+        typer.Option(
+            "-o", "--output", metavar="FILE", parser=place_of, help="A .csv, .jsonl, .parquet or .txt (table) file."
+        ),
     ] = None,
     strictness: Annotated[
         float | None, typer.Option(min=0, max=1, help=STRICT + " Default: as the model was adapted.")
     ] = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Neither read nor write the feature store.")] = False,
     backbone: BackboneFile = None,
+    signed_by: Signed = None,
+    engine: Engine = "threads",
+    address: Address = None,
 ) -> None:
     """A label or *unknown* for every image.
 
@@ -123,7 +136,7 @@ def predict(
     """
     from ..data.reading import read_several
 
-    config: configuration.Config = ctx.obj
+    config = config_with(ctx.obj, engine, address)
     by_name = None if output is None else FORMATS.get(output.suffix.lower())
     form = form or by_name or ("table" if output is None else output.suffix)
     if form not in FORMATS.values():
@@ -132,7 +145,7 @@ def predict(
         raise InputError(f"--format {form} does not go with {output}, whose name says {by_name}; leave one out")
     if form == "parquet" and output is None:
         raise InputError("--format parquet is for a file; name one with -o")
-    ready = model_of(model, backbone)
+    ready = model_of(model, backbone, signed_by)
     wanted = read_several(paths)
     if no_store:
         config = replace(config, cache=None)
@@ -202,7 +215,7 @@ def inspect(
 
     Examples: `usfda inspect client.usfda` or `usfda inspect client.usfda --card README.md`
     """
-    from ..modelcard import FILE
+    from ..modelcard import model_file
     from ..modelfile import member_sizes
 
     check_output(card_file)
@@ -211,7 +224,7 @@ def inspect(
         with writer_of(card_file, binary=False) as page:
             page.write(ready.page())
         return
-    size = member_sizes(model / FILE if model.is_dir() else model)
+    size = member_sizes(model_file(model))
     if as_json:
         card = {"classes": ready.classes_, "head": ready.head.name, **ready.card, "contents": size}
         print(json.dumps(card, indent=1, ensure_ascii=False))
@@ -227,6 +240,8 @@ app.command(no_args_is_help=True)(export)
 app.command(no_args_is_help=True)(compare)
 app.command(no_args_is_help=True)(reproduce)
 app.command(no_args_is_help=True)(serve)
+app.command(no_args_is_help=True)(sign)
+app.command(no_args_is_help=True)(verify)
 
 
 @app.command()
@@ -311,7 +326,7 @@ def main(args: Sequence[str] | None = None) -> int:
             return _fail(say(), getattr(error, "exit_code", 2))
         if isinstance(error, InputError):
             return _fail(str(error), 2)
-        return _fail(f"{type(error).__name__}: {error}", 1)
+        return _fail(explain(error), 1)
 
 
 def _fail(text: str, code: int) -> int:

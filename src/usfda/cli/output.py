@@ -21,7 +21,8 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..files import atomic_write
-from ..methods.findings import Findings, count, next_steps
+from ..methods.findings import Findings, count, next_steps, privacy_sentence
+from ..urls import Url, filesystem
 
 out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
 console = Console(stderr=True, emoji=False)  # all else
@@ -67,9 +68,14 @@ class Messages(logging.Handler):
         console.print(text, style="yellow" if warned else "", markup=False, highlight=False, soft_wrap=True)
 
 
-def check_output(*paths: Path | None) -> None:
+def check_output(*paths: Path | Url | None) -> None:
     """Raise an error where a file cannot be written: before the long work, not after it."""
-    for path in filter(None, paths):
+    for path in paths:
+        if path is None:
+            continue
+        if isinstance(path, Url):
+            filesystem(path)
+            continue
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file to write")
         above = next(folder for folder in path.absolute().parents if folder.exists())
@@ -86,7 +92,7 @@ def write_json(file: Path | None, content: Any) -> None:
 
 
 @contextmanager
-def writer_of(path: Path | None, *, binary: bool) -> Iterator[Any]:
+def writer_of(path: Path | Url | None, *, binary: bool) -> Iterator[Any]:
     """A file, of text unless it is to be binary, that is written whole or not at all; without a path, stdout."""
     if path is None:
         yield sys.stdout
@@ -224,6 +230,8 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
     if card["validation"]["samples"]:
         form = "{accuracy} % of {samples} samples with head {head}, {rejected} % rejected"
         yield "held-out source", form.format(**card["validation"])
+    if "privacy" in card:  # files of older versions have none
+        yield "privacy", privacy_sentence(card["privacy"])
     yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
     if "history" in card:
         yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError
-from .arguments import ModelIn
+from .arguments import ModelIn, Signed
 
 
 def serve(
@@ -25,6 +25,7 @@ def serve(
     data: Annotated[
         Path | None, typer.Option(help="Folder in which images and models are kept; in memory without it.")
     ] = None,
+    signed_by: Signed = None,
 ) -> None:
     """Answer requests over HTTP, and a page for the browser; adapt to the images that arrive.
 
@@ -37,4 +38,4 @@ def serve(
     except ImportError as error:
         raise InputError(f"serving needs {error.name}; pip install 'usfda[serve]'") from None
 
-    run(model, host, port, token, data, ctx.obj)
+    run(model, host, port, token, data, ctx.obj, signed_by)

@@ -8,18 +8,23 @@ from typing import Annotated, Any
 
 import typer
 
+from ..urls import is_url, place_of
 from .arguments import (
     STRICT,
+    Address,
     Backbone,
     BackboneFile,
     Classes,
+    Engine,
     JsonOut,
-    ModelIn,
     ModelOut,
+    PlaceOfModel,
     Seed,
     Set,
+    Signed,
     Track,
     WithoutBackbone,
+    config_with,
     model_of,
     settings_of,
     share_of,
@@ -43,10 +48,20 @@ def procure(
         str | None,
         typer.Option(help="For method `paper`: `composite` (images; default), `latent`, `prior` (features; default)."),
     ] = None,
+    private: Annotated[
+        bool,
+        typer.Option("--private", help="Tell less about single images: for method `usfda`, ten images of every class."),
+    ] = False,
+    epsilon: Annotated[
+        float | None,
+        typer.Option(metavar="E", help="Private, with noise for this ε of differential privacy; new in every run."),
+    ] = None,
     seed: Seed = 0,
     settings: Set = None,
     track: Track = None,
     without_backbone: WithoutBackbone = False,
+    engine: Engine = "threads",
+    address: Address = None,
 ) -> None:
     """The vendor's stage: learn the labelled SOURCE, and what is none of its classes.
 
@@ -54,9 +69,11 @@ def procure(
 
     Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for usfda -o vendor.usfda`
     """
-    from ..methods.procurement import ProcurementSettings
+    from ..methods.findings import privacy_sentence
+    from ..methods.settings import ProcurementSettings
     from ..stages.procure import procure as run
 
+    config = config_with(ctx.obj, engine, address)
     check_output(output)
     tracker = tracker_of(track)
     model = run(
@@ -65,9 +82,11 @@ def procure(
         classes=classes,
         backbone=backbone,
         negatives=negatives,  # type: ignore[arg-type]
+        private=private,
+        epsilon=epsilon,
         seed=seed,
         settings=settings_of(ProcurementSettings, settings),
-        config=ctx.obj,
+        config=config,
     )
     model.save(output, backbone=not without_backbone)
     tracker(model)
@@ -82,11 +101,12 @@ def procure(
     if checked["samples"]:
         log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
         log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
+    log.info("  %s", privacy_sentence(card["privacy"]))
 
 
 def adapt(
     ctx: typer.Context,
-    model: ModelIn,
+    model: PlaceOfModel,
     target: Annotated[
         list[str],
         typer.Argument(metavar="TARGET...", help="Images, folders, lists, features (.npz), `-`; no label is used."),
@@ -117,6 +137,9 @@ def adapt(
     ] = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
+    signed_by: Signed = None,
+    engine: Engine = "threads",
+    address: Address = None,
 ) -> None:
     """The client's stage: adapt MODEL to the unlabelled TARGET.
 
@@ -129,15 +152,16 @@ def adapt(
     """
     from ..data.reading import read_several, read_target
     from ..methods.groups import UsfdaSettings
-    from ..methods.paper import PaperSettings
+    from ..methods.settings import PaperSettings
     from ..stages.adapt import adapt as run
 
+    config = config_with(ctx.obj, engine, address)
     check_output(output, json_file, report_file)
     tracker = tracker_of(track)
-    ready = model_of(model, backbone)
+    ready = model_of(model, backbone, signed_by)
     samples: Any = read_target(read_several(target), classes=classes)
     if report_file is not None:  # the report takes the same features
-        samples = ready.features(samples, config=ctx.obj, text="target features")
+        samples = ready.features(samples, config=config, text="target features")
     adapted = run(
         ready,
         samples,
@@ -147,19 +171,22 @@ def adapt(
         update=update,
         seed=seed,
         settings=settings_of(PaperSettings, settings) if method == "paper" else settings_of(UsfdaSettings, settings),
-        config=ctx.obj,
+        config=config,
     )
     adapted.save(output, backbone=not without_backbone)
     tracker(adapted)
     findings = adapted.findings
     assert findings is not None
-    for line in describe_adaptation(findings, str(output), target):
+    shown = [str(place_of(place)) if is_url(place) else place for place in target]
+    for line in describe_adaptation(findings, str(output), shown):
         log.info("%s", line)
+    if signed_by is not None:
+        log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)
     card = adapted.card["deployment"]
     write_json(json_file, card | {"examples": adapted.examples})
     if report_file is not None:
         from ..report.build import write_report
 
-        place = " ".join(target)
-        write_report(adapted, samples, report_file, model_name=str(output), target_name=place, config=ctx.obj)
+        place = " ".join(shown)
+        write_report(adapted, samples, report_file, model_name=str(output), target_name=place, config=config)
         log.info("%s: open it in a browser", report_file)

@@ -6,18 +6,20 @@ strip and made smaller on the way, so that there is never a second copy of it in
 
 from __future__ import annotations
 
+import errno
 import io
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import BinaryIO
+from typing import BinaryIO, Literal
 
 import numpy as np
 from PIL import ExifTags, Image, ImageFile
 from PIL import TiffImagePlugin as Tiff
 
 from ..errors import InputError, UnreadableImage
+from ..urls import Url, read_url
 from .samples import Held, Place
 
 FORMATS = {
@@ -45,16 +47,29 @@ MAX_DECODED = 384 * 2**20  # bytes that an image may take while it is decoded: 2
 LARGE = 32 * 2**20  # bytes of RGB beyond which an image is made smaller right after it is decoded
 STRIP = 2**20  # pixels that are converted at once
 PIXEL = 4  # bytes of a pixel in Pillow: some modes have fewer, none has more
-# WebP's decoder has two canvases and hands over a third; the decoders written in Python hold their bytes twice.
-COPIES = {"webp": 4, "ppm": 4, "ppm_plain": 4}
+# WebP's decoder has two canvases and hands over a third; the decoders written in Python hold their bytes twice; that of
+# AVIF has planes of up to 8 bytes a pixel and hands over two copies.
+COPIES = {"webp": 4, "ppm": 4, "ppm_plain": 4, "avif": 5}
+MAX_TAGS = 2**19  # numbers in the tags of a TIFF or in EXIF: each takes a hundred bytes once it is read
+MAX_SCANS = 100  # of a JPEG, each of which passes over the whole image; a progressive one has about ten
+MAX_AVIF = 2**24  # bytes of an AVIF, whose tags are read when it is opened
+MAX_EXIF = 16  # segments of EXIF in a JPEG: one has room for 64 KiB, and they are joined
+MAX_COMMENTS = 1000  # in a plain PNM: for each of them Pillow copies a MiB
+EXIF = b"Exif\0\0"  # which may stand before EXIF
+AS_BYTES = (1, 2, 7)  # types of tags that stay as they are: bytes, text, undefined
+NUMBERS = (258, 273, 320, 324)  # tags that Pillow takes for numbers even so: bits, strips, colours, tiles
+DIRECTORIES = (0x8769, 0x8825, 0xA005)  # tags that lead to further ones: EXIF, GPS, interoperability
 TURNS = ["FLIP_LEFT_RIGHT", "ROTATE_180", "FLIP_TOP_BOTTOM", "TRANSPOSE", "ROTATE_270", "TRANSVERSE", "ROTATE_90"]
 UPRIGHT = {orientation: Image.Transpose[name] for orientation, name in enumerate(TURNS, 2)}  # by EXIF orientation
+EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # not the fault of the image that is read just then
 
 
 def read_file(path: Place) -> bytes:
     """The whole content of a file; ``UnreadableImage`` says why there is none."""
     if isinstance(path, Held):
         return path.content
+    if isinstance(path, Url):
+        return read_url(path, MAX_FILE)
     try:
         if not path.exists():
             raise UnreadableImage("no such file")
@@ -66,6 +81,8 @@ def read_file(path: Place) -> bytes:
         with path.open("rb") as file:
             content = file.read(status.st_size)
     except OSError as error:
+        if error.errno in EXHAUSTED:
+            raise
         raise UnreadableImage(error.strerror or str(error)) from None
     if not content:
         raise UnreadableImage("empty file")
@@ -88,6 +105,7 @@ def decode(content: bytes | BinaryIO | Image.Image, least: int | None = None) ->
     image = content if isinstance(content, Image.Image) else _open(content, least)
     with _reading():
         image.load()
+        _check_tags(image.info.get("exif") or b"")
         turn = UPRIGHT.get(image.getexif().get(ExifTags.Base.Orientation, 1))
     factor = _factor(image, least)
     if factor > 1 or image.mode != "RGB" or "transparency" in image.info:
@@ -124,8 +142,11 @@ def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
                 raise UnreadableImage("HEIC, which needs: pip install 'usfda[heic]'")
             raise UnreadableImage(f"not an image of a known format ({', '.join(FORMATS)})")
         file.seek(0)
+        _check_content(name, file.read())
+        file.seek(0)
         image = Image.OPEN[name][0](file, "")
         codec = image.tile[0][0] if image.tile else "webp"  # which has none before it is decoded
+        codec = "avif" if name == "AVIF" else codec
         if codec == "bmp_rle":  # a few bytes of it can skip to any place, for which memory is filled
             raise UnreadableImage("a BMP with run-length compression, which is not read; save it as PNG")
         size, extra = image.size, _extra(image, codec, file)
@@ -138,6 +159,48 @@ def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
         found = f"{size[0]}×{size[1]} pixels that take {need >> 20} MiB to decode"
         raise UnreadableImage(f"refused: {found}; at most {MAX_PIXELS} and {MAX_DECODED >> 20} MiB are")
     return image
+
+
+def _check_content(name: str, content: bytes) -> None:
+    """Refuse what takes Pillow far more time or memory than its size: before it is opened, which reads the tags."""
+    if name == "TIFF":
+        _check_tags(content)
+    if name == "AVIF" and len(content) > MAX_AVIF:
+        raise UnreadableImage(f"refused: an AVIF of {len(content) >> 20} MiB, at most {MAX_AVIF >> 20} are read")
+    # Within a JPEG's data these bytes stand for nothing else.
+    if name == "JPEG" and (content.count(b"\xff\xda") > MAX_SCANS or content.count(b"Exif\0\0") > MAX_EXIF):
+        raise UnreadableImage(f"refused: a JPEG of more than {MAX_SCANS} scans, or of {MAX_EXIF} pieces of EXIF")
+    if name == "PPM" and content[1:2] in b"123" and content.count(b"#") > MAX_COMMENTS:
+        raise UnreadableImage(f"refused: a plain PNM with more than {MAX_COMMENTS} comments")
+
+
+def _check_tags(content: bytes) -> None:
+    """Refuse a TIFF, or EXIF, whose tags hold very many numbers: a few bytes of them become a hundred when read."""
+    content = content[6 * content.startswith(EXIF) :]
+    content = content[6 * content.startswith(EXIF) :]  # Pillow skips it twice as well
+    order: Literal["little", "big"] = "little" if content.startswith(b"II") else "big"
+    big = 43 in content[2:4]  # BigTIFF
+    count, entry, size = (8, 20, 8) if big else (2, 12, 4)
+
+    def number(at: int, length: int) -> int:
+        return int.from_bytes(content[at : at + length], order)
+
+    total, seen = 0, set()
+    directories = [number(size, size)]
+    while directories:
+        start = directories.pop()
+        if start in seen:
+            continue
+        seen.add(start)
+        first = start + count
+        for at in range(first, min(first + entry * number(start, count), len(content) - entry + 1), entry):
+            tag, kind, held = number(at, 2), number(at + 2, 2), number(at + 4, size)
+            if tag in DIRECTORIES:
+                directories.append(number(at + 4 + size, size))
+            if kind not in AS_BYTES or tag in NUMBERS:
+                total += min(held, len(content))  # what is not there is not read
+        if total > MAX_TAGS:
+            raise UnreadableImage(f"refused: its tags hold more than {MAX_TAGS} numbers")
 
 
 @cache

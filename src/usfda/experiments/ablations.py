@@ -15,8 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..data.samples import Features
-from ..methods.paper import PaperSettings
-from ..methods.procurement import ProcurementSettings, hold_out
+from ..methods.settings import PaperSettings, ProcurementSettings, hold_out
 from .figures import curves, histograms
 from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner, Settings

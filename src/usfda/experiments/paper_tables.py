@@ -15,7 +15,8 @@ from ..data.samples import Features
 from ..errors import InputError
 from ..methods.decision import Decision
 from ..methods.heads import PaperHead
-from ..methods.paper import PaperSettings, train_target
+from ..methods.paper import train_target
+from ..methods.settings import PaperSettings
 from ..metrics import score_decision
 from ..model import Model
 from ..stages.common import settings_from

@@ -10,6 +10,7 @@ import json
 import logging
 import os
 import re
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -18,6 +19,7 @@ from dataclasses import replace
 from itertools import chain
 from multiprocessing import get_context
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 from joblib import Parallel, delayed
@@ -25,6 +27,7 @@ from joblib import Parallel, delayed
 from ..backbones.zoo import DEFAULT
 from ..config import Config, silent
 from ..errors import InputError
+from ..files import naming
 from .runs import Experiment, Record, Run, key_name
 from .systems import get_system, system_version
 from .tasks import Task, TaskReader, fingerprint
@@ -70,7 +73,7 @@ class Journal:
         """Keep a record."""
         record: Record = json.loads(line)
         self._records[key_name(record["key"])] = record
-        with self.file.open("ab") as file:
+        with naming(self.file), self.file.open("ab") as file:
             file.write(line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
@@ -252,19 +255,33 @@ def _attempt(runs: list[Run], left: Mapping[str, Run], processes: int, config: C
         yield from (run.execute(config) for run in runs)
         return
     # Vectors are plain arrays, which joblib shares with its processes as memory maps of its own, private files.
-    pool = Parallel(processes, return_as="generator_unordered", batch_size=1, pre_dispatch=AHEAD * processes)
+    pool = Parallel(
+        processes, return_as="generator_unordered", batch_size=1, pre_dispatch=AHEAD * processes,
+        initializer=_leave_with, initargs=(os.getpid(),),
+    )  # fmt: skip
     with suppress(BrokenProcessPool):  # ends early when a process dies: who was in it cannot be told
-        yield from pool(delayed(run.execute)(config) for run in runs)
+        yield from pool(delayed(Run.execute)(run, config) for run in runs)
     # What is left had a process that died, as where memory runs out; the first of them were under way then.
     yield from (_execute_alone(run, config) for run in list(left.values())[: AHEAD * processes])
 
 
 def _execute_alone(run: Run, config: Config) -> str:
-    with ProcessPoolExecutor(1, get_context("spawn")) as pool:
+    with ProcessPoolExecutor(1, get_context("spawn"), _leave_with, (os.getpid(),)) as pool:
         try:
             return pool.submit(run.execute, config).result()
         except BrokenProcessPool:
-            return run.failed("its process died; perhaps memory ran out")
+            return run.failed("its process died; perhaps memory ran out: fewer --threads need less")
+
+
+def _leave_with(parent: int) -> None:
+    """From now on, let this process end soon after its parent has been killed, which cannot end it any more."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    Thread(target=watch, daemon=True).start()
 
 
 def describe(record: Mapping[str, Any]) -> str:

@@ -1,23 +1,32 @@
-"""Where the work of an extraction is done: in the threads of this process."""
+"""Where the work of an extraction is done: in the threads of this process, or elsewhere (``cluster.py``)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
+
+from . import jobs
+from .jobs import Done, Job
+from .store import Store
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-WINDOW = 4096  # items that are handed out at a time, because a pool makes an object for each at once
+WINDOW = 256  # items that are handed out and not yet taken back: enough for all threads, however slow the taker is
 
 
 class Engine(Protocol):
-    """Applies a function to many items; another engine may do so on other machines."""
+    """Runs a job on many items. It reads the store, if at all; only its caller writes there."""
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
-        """The results, in the order of the items."""
+    @property
+    def threads(self) -> int:
+        """How many threads this machine has for the work."""
+
+    def run(self, job: Job, items: Sequence[Any], index: Sequence[int], store: Store | None) -> Iterator[Done]:
+        """The items at ``index``, batch by batch, in their order; what the store has is not computed again."""
 
 
 @dataclass(frozen=True)
@@ -26,11 +35,32 @@ class Threads:
 
     threads: int
 
-    def map(self, function: Callable[[Item], Result], items: Sequence[Item]) -> Iterator[Result]:
+    def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """The results, in the order of the items; after an error or Ctrl-C, what has not begun is dropped."""
         pool = ThreadPoolExecutor(self.threads)
+        running: deque[Future[Result]] = deque()
         try:
-            for start in range(0, len(items), WINDOW):
-                yield from pool.map(function, items[start : start + WINDOW])
+            for item in items:
+                running.append(pool.submit(function, item))
+                if len(running) == WINDOW:
+                    yield running.popleft().result()
+            while running:
+                yield running.popleft().result()
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def run(self, job: Job, items: Sequence[Any], index: Sequence[int], store: Store | None) -> Iterator[Done]:
+        """As every engine; the store is asked at the moment, so that what another process adds is found."""
+
+        def known(keys: list[bytes]) -> Any:
+            return [False] * len(keys) if store is None else store.find(keys)[0] >= 0
+
+        def work(batch: Sequence[int]) -> Done:
+            return jobs.run(job, [(i, items[i]) for i in batch], known)
+
+        return self.map(work, batches(index, job.backbone.batch_size))
+
+
+def batches(index: Sequence[int], size: int) -> Iterator[Sequence[int]]:
+    """The index, ``size`` at a time."""
+    return (index[i : i + size] for i in range(0, len(index), size))

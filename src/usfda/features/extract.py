@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 
 from ..backbones.backbone import Backbone
 from ..config import Config, Progress
-from ..data.images import read_file
-from ..data.samples import Features, Matrix, Place, Samples
-from ..errors import InputError, UnreadableImage
+from ..data.samples import Chosen, Features, Items, Matrix, Place, Rows, Samples
+from ..errors import InputError
 from .engines import Engine, Threads
-from .store import Rows, Store
+from .jobs import Done, ImageJob, Job
+from .store import KEY, Store
 
 log = logging.getLogger("usfda")
 
-ATTEMPTS = 4  # passes over what is missing, should another process clear the store in the meantime
-
-# The content key of an image, and a function that gives its pixels, prepared for the backbone. Both may raise
-# UnreadableImage.
-Load = Callable[[int], tuple[bytes, Callable[[], np.ndarray]]]
+ATTEMPTS = 4  # further passes over what is missing, should another process clear the store in the meantime
 
 
 @dataclass(frozen=True)
@@ -32,7 +29,7 @@ class Extracted:
 
     X: Matrix
     index: np.ndarray
-    keys: list[bytes]
+    keys: Sequence[bytes]
     errors: dict[int, str]
 
 
@@ -62,87 +59,134 @@ class Extractor:
         """As ``config`` says; where the place of the store cannot be written, a warning says so and there is none."""
         if backbone.device != config.device:
             backbone = replace(backbone, device=config.device)
+        engine: Engine = Threads(config.threads)
+        if config.engine == "ray":
+            from .cluster import Ray
+
+            # The name of the store says what M runs on: with "auto" another machine might choose otherwise.
+            on_gpu = backbone.providers[0] == "CUDAExecutionProvider"
+            backbone = replace(backbone, device="cuda" if on_gpu else "cpu")
+            engine = Ray(config.threads, config.address)
         store = None
         if config.cache is not None:
             try:
                 store = Store(config.cache / "features" / backbone.key[:32], backbone.dim)
             except InputError as error:
                 log.warning("%s; features are not kept, and a second run computes them again", error)
-        return cls(backbone, store, Threads(config.threads), config.progress)
+        return cls(backbone, store, engine, config.progress)
 
     def features(self, samples: Samples, text: str = "") -> Features:
         """Vectors of the images that can be read; a warning names the others.
 
         ``text`` stands beside the progress bar; without a text there is none.
         """
+        return self._features(samples, self.extract(ImageJob(self.backbone), samples.paths, text))
 
-        def load(i: int) -> tuple[bytes, Callable[[], np.ndarray]]:
-            content = read_file(samples.paths[i])
-            return hashlib.sha256(content).digest(), lambda: self.backbone.prepare(content)
+    def pieces(self, samples: Samples, size: int) -> Iterator[Features]:
+        """The same as they come, for about ``size`` consecutive images at a time, without labels."""
+        unlabelled = samples.without_labels()
+        for found in self._stream(ImageJob(self.backbone), samples.paths, size):
+            yield self._features(unlabelled, found)
 
-        found = self.extract(len(samples), load, text)
+    def _features(self, samples: Samples, found: Extracted) -> Features:
         if found.errors:
-            _warn_skipped(samples.paths, found.errors)
+            _warn_skipped(samples.paths, found)
         labels, lost = None, ()
         if samples.labels is not None:
             labels = samples.labels[found.index]
             lost = tuple(np.setdiff1d(samples.labels, labels).tolist())
-        paths = [samples.paths[i] for i in found.index]
+        paths = Chosen(samples.paths, found.index)
         return Features(found.X, labels, self.backbone.sha256, paths, found.keys, (*samples.empty, *lost))
 
-    def extract(self, count: int, load: Load, text: str = "") -> Extracted:
-        """Vectors of the images 0 … count−1, which ``load`` reads; what the store has is not computed again."""
-        keys: dict[int, bytes] = {}
-        errors: dict[int, str] = {}
-        held: dict[bytes, np.ndarray] = {}  # in place of a store
+    def extract(self, job: Job, items: Sequence[Any], text: str = "") -> Extracted:
+        """Vectors of all items, which ``job`` reads; what the store has is not computed again."""
+        with self.progress(len(items) if text else 0, text, "images") as advance:
+            (found,) = self._stream(job, items, len(items), advance)
+        return found
 
-        def work(batch: list[int]) -> tuple[list[bytes], np.ndarray]:
-            """Keys and vectors of those images of a batch that are new."""
-            loaded: list[tuple[int, bytes, Callable[[], np.ndarray]]] = []
-            for i in batch:
-                try:
-                    key, prepare = load(i)
-                    loaded.append((i, key, prepare))
-                except UnreadableImage as error:
-                    errors[i] = str(error)
-            stored = self.store.find([key for _, key, _ in loaded])[0] >= 0 if self.store else [False] * len(loaded)
-            images: dict[bytes, np.ndarray] = {}
-            for (i, key, prepare), there in zip(loaded, stored, strict=True):
-                try:
-                    if not there and key not in images:
-                        images[key] = prepare()
-                    keys[i] = key
-                except UnreadableImage as error:
-                    errors[i] = str(error)
-            if not images:
-                return [], np.empty((0, self.backbone.dim), np.float32)
-            return list(images), self.backbone.run(np.stack(list(images.values())))
+    def _stream(
+        self, job: Job, items: Sequence[Any], size: int, advance: Callable[[int], None] = lambda n: None
+    ) -> Iterator[Extracted]:
+        """Vectors of consecutive items, in pieces of at least ``size``; the last one may have fewer."""
+        piece, seen, made = _Piece(), 0, 0
+        for done in self.engine.run(job, items, range(len(items)), self.store):
+            self._take(piece, done)
+            advance(done.count)
+            seen, made = seen + done.count, made + len(done.new)
+            if piece.count >= size and seen < len(items):
+                yield self._finished(piece, job, items)
+                piece = _Piece()
+        log.debug("%d of %d features were computed, the others were there already", made, seen)
+        yield self._finished(piece, job, items)
 
-        left, size = list(range(count)), self.backbone.batch_size
-        for _ in range(ATTEMPTS):
-            batches = [left[i : i + size] for i in range(0, len(left), size)]
-            with self.progress(len(left) if text else 0, text, "images") as advance:
-                for batch, (new, X) in zip(batches, self.engine.map(work, batches), strict=True):
-                    if self.store and new:
-                        self.store.append(new, X)
-                    elif new:
-                        held.update(zip(new, X, strict=True))
-                    advance(len(batch))
-            index = np.asarray(sorted(keys), dtype=np.int64)
-            found = [keys[i] for i in index.tolist()]
+    def _take(self, piece: _Piece, done: Done) -> None:
+        for i, key in done.keys.items():
+            piece.index.append(i)
+            piece.keys.append(key)
+        piece.errors.update(done.errors)
+        if self.store and done.new:
+            self.store.append(done.new, done.X)
+        elif done.new:
+            piece.held.update(zip(done.new, done.X, strict=True))
+
+    def _finished(self, piece: _Piece, job: Job, items: Sequence[Any]) -> Extracted:
+        for attempt in range(ATTEMPTS + 1):
+            index = np.frombuffer(piece.index, np.int64) if piece.index else np.empty(0, np.int64)
             if self.store is None:
                 empty = np.empty((0, self.backbone.dim), np.float32)
-                return Extracted(np.stack([held[key] for key in found]) if found else empty, index, found, errors)
-            rows, vectors = self.store.find(found)
-            left = index[rows < 0].tolist()
-            if not left:
-                return Extracted(Rows(vectors, rows), index, found, errors)
-        raise RuntimeError("features vanish from the store as fast as they are made")
+                X = np.stack([piece.held[key] for key in piece.keys]) if piece.index else empty
+                return Extracted(X, index, piece.keys, piece.errors)
+            rows, vectors = self.store.find(piece.keys)
+            if (rows >= 0).all():
+                return Extracted(Rows(vectors, rows), index, piece.keys, piece.errors)
+            if attempt < ATTEMPTS:  # here, because an engine elsewhere may have its hands full with the next piece
+                again = _Piece(errors=piece.errors)
+                for done in Threads(self.engine.threads).run(job, items, index.tolist(), self.store):
+                    self._take(again, done)
+                piece = again
+        log.warning("others clear the feature store as fast as it is filled; features are held in memory")
+        alone, again = replace(self, store=None), _Piece(errors=piece.errors)
+        for done in Threads(self.engine.threads).run(job, items, list(piece.index), None):
+            alone._take(again, done)
+        return alone._finished(again, job, items)
 
 
-def _warn_skipped(paths: Sequence[Place], errors: dict[int, str]) -> None:
+class Keys(Items[bytes]):
+    """Many keys in one array of bytes."""
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def append(self, key: bytes) -> None:
+        """Put a key behind all others."""
+        self._bytes += key
+
+    def __len__(self) -> int:
+        return len(self._bytes) // KEY
+
+    def item(self, i: int) -> bytes:
+        """As every sequence of items."""
+        return bytes(self._bytes[KEY * i : KEY * (i + 1)])
+
+
+@dataclass
+class _Piece:
+    """What is known so far of some images; results come in the order of the images."""
+
+    index: array[int] = field(default_factory=lambda: array("q"))
+    keys: Keys = field(default_factory=Keys)
+    errors: dict[int, str] = field(default_factory=dict)
+    held: dict[bytes, np.ndarray] = field(default_factory=dict)  # in place of a store
+
+    @property
+    def count(self) -> int:
+        return len(self.index) + len(self.errors)
+
+
+def _warn_skipped(paths: Sequence[Place], found: Extracted) -> None:
+    errors, total = found.errors, len(found.errors) + len(found.index)
     skipped = sorted(errors)
     shown = skipped if log.isEnabledFor(logging.DEBUG) else skipped[:20]
     named = "; ".join(f"{paths[i]} ({errors[i]})" for i in shown)
     more = f"; and {len(skipped) - len(shown)} more (--verbose names all)" if len(shown) < len(skipped) else ""
-    log.warning("skipped %d of %d images: %s%s", len(skipped), len(paths), named, more)
+    log.warning("skipped %d of %d images: %s%s", len(skipped), total, named, more)

@@ -32,6 +32,7 @@ from typing import Any, TypeVar
 import numpy as np
 from filelock import FileLock
 
+from ..data.samples import Mapped, Matrix
 from ..errors import InputError
 
 log = logging.getLogger("usfda")
@@ -43,6 +44,7 @@ ENTER = "INSERT OR REPLACE INTO vectors VALUES (?, ?, ?)"
 LOOK_UP = "SELECT row, crc FROM vectors WHERE key = ?"
 # Errors that are the place's and not the index's, which damage lets fail in every other way.
 PLACE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
+KEY = 32  # bytes of a key, a sha256
 PATIENCE = 60  # seconds to wait while others write
 ATTEMPTS = 10  # at an index, should others clear the store again and again
 
@@ -90,26 +92,30 @@ class Store:
         if len(keys):
             self._use(write)
 
-    def find(self, keys: Sequence[bytes]) -> tuple[np.ndarray, np.ndarray]:
+    def find(self, keys: Sequence[bytes]) -> tuple[np.ndarray, Matrix]:
         """The row of every key, −1 where there is no sound one, and the memory-mapped vectors that rows count in."""
 
-        def read(db: sqlite3.Connection, file: Path) -> tuple[list[Any], np.ndarray]:
+        def read(db: sqlite3.Connection, file: Path) -> tuple[list[Any], Matrix]:
             db.execute("BEGIN")
             return [db.execute(LOOK_UP, (key,)).fetchone() for key in keys], self._map(file)
 
         entries, vectors = self._use(read)
         rows = np.full(len(keys), -1)
-        plain = np.asarray(vectors)
         for i, (key, entry) in enumerate(zip(keys, entries, strict=True)):
             row, crc = entry or (-1, 0)
-            if isinstance(row, int) and 0 <= row < len(plain) and crc == _checksum(key, plain[row]):
+            if isinstance(row, int) and 0 <= row < len(vectors) and crc == _checksum(key, vectors[row]):
                 rows[i] = row
         return rows, vectors
 
-    def _map(self, file: Path) -> np.ndarray:
+    def keys(self) -> np.ndarray:
+        """All keys, sorted, without a look at their vectors: an array of bytes that others can search."""
+        found = self._use(lambda db, file: db.execute("SELECT key FROM vectors ORDER BY key").fetchall())
+        return np.asarray([key for (key,) in found], dtype=f"S{KEY}")
+
+    def _map(self, file: Path) -> Matrix:
         with suppress(FileNotFoundError), file.open("rb") as vectors:  # or nothing is kept yet, or any more
             if count := os.fstat(vectors.fileno()).st_size // (4 * self.dim):
-                return np.memmap(vectors, "<f4", "r", shape=(count, self.dim))
+                return Mapped(np.memmap(vectors, "<f4", "r", shape=(count, self.dim)))
         return np.empty((0, self.dim), np.float32)
 
     def _use(self, work: Callable[[sqlite3.Connection, Path], T]) -> T:
@@ -143,35 +149,7 @@ class Store:
         raise self._error("its files vanish as fast as they are made")
 
     def _error(self, reason: str) -> InputError:
-        return InputError(f"{self.folder}: cannot hold the feature store ({reason}); set --cache")
-
-
-class Rows:
-    """Vectors of a store, read when they are asked for: ``X[index]`` is a float32 array.
-
-    To another process it goes as an array of its own rows: neither the rest of the store goes with it, nor is a file
-    opened by a name that may stand for other vectors by then.
-    """
-
-    def __init__(self, vectors: np.ndarray, rows: np.ndarray):
-        self._vectors, self._rows = vectors, rows
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The number of vectors, and the size of one."""
-        return len(self._rows), self._vectors.shape[1]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: Any, /) -> np.ndarray:
-        return np.asarray(self._vectors[self._rows[index]], dtype=np.float32)
-
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return self[:].astype(dtype or np.float32, copy=False)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return np.asarray, (self[:],)
+        return InputError(f"{self.folder}: cannot hold the feature store ({reason}); make room there or set --cache")
 
 
 def store_info(cache: Path) -> dict[str, Any]:

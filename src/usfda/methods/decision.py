@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
 
 import numpy as np
 
@@ -45,6 +46,12 @@ class Decision:
         share = known / np.maximum(known.sum(1, keepdims=True), 1e-30)
         order = np.argsort(-share, axis=1, kind="stable")[:, :most]
         return order, np.take_along_axis(share, order, 1)
+
+
+def joined(decisions: Sequence[Decision]) -> Decision:
+    """Decisions for some samples, then for others, as one."""
+    columns = [[getattr(decision, field.name) for decision in decisions] for field in fields(Decision)]
+    return Decision(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
 
 
 def known_score(probability: np.ndarray) -> np.ndarray:

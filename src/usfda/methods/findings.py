@@ -247,6 +247,20 @@ def measured(shared_accuracy: float | None, t_unk: float | None) -> str:
     return f"by the labels, {' and '.join(parts)}"
 
 
+def privacy_sentence(told: Mapping[str, Any]) -> str:
+    """What the card says about privacy, in words."""
+    if "noise" in told:
+        text = (
+            "differentially private, ε = {epsilon:g} with δ = {delta:g}: no attack tells members of the source with an "
+        )
+        return (text + "AUC above {auc_bound:.2f}").format(**told["noise"])
+    text = "private, {least_images} images or more of every class" if told["private"] else "not private"
+    if "membership" in told:
+        text += "; a simple attack ({attack}) tells {members} images of the source from {others} others with an AUC of "
+        text += "{auc:.2f} (0.5 is chance)"
+    return text.format(**{**told, **told.get("membership", {})})
+
+
 def _more(names: Sequence[str]) -> str:
     return f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
 

@@ -23,13 +23,19 @@ BELOW_FLOOR = 0.05  # share of the source samples that lie below the floor
 MOST = 8192  # samples that the floor is measured with: enough for a quantile
 PIECE = 4096  # rows at a time: memory does not depend on their number
 
-
-def fit_geometry(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
-    """Fit to source vectors X with labels y in 0 … classes−1, a piece at a time."""
-    return replace(_fit(X, y, classes), floor=_floor(X, y))
+Fit = Callable[[Matrix, np.ndarray, int], Geometry]
 
 
-def _floor(X: Matrix, y: np.ndarray) -> np.ndarray:
+def fit_geometry(X: Matrix, y: np.ndarray, classes: int, fit: Fit | None = None) -> Geometry:
+    """Fit to source vectors X with labels y in 0 … classes−1, a piece at a time.
+
+    ``fit`` finds all but the floor, by default as the formulas above say.
+    """
+    fit = fit or fit_without_floor
+    return replace(fit(X, y, classes), floor=_floor(X, y, fit))
+
+
+def _floor(X: Matrix, y: np.ndarray, fit: Fit) -> np.ndarray:
     """The cosine with its prototype that most samples reach, of samples that the geometry was not fitted to.
 
     Each half of every class is held against the geometry of the other half: W is fitted so closely to its own few
@@ -41,14 +47,14 @@ def _floor(X: Matrix, y: np.ndarray) -> np.ndarray:
         names, positions = np.unique(y[fitted], return_inverse=True)
         rest = rest[np.isin(y[rest], names)]  # a class of one sample is in one half alone
         if len(rest):
-            geometry = _fit(X[fitted], positions, len(names))
+            geometry = fit(X[fitted], positions, len(names))
             z = geometry.whiten(X[rest], geometry.mean)
             cosines.append((z * geometry.prototypes[np.searchsorted(names, y[rest])]).sum(1))
     found = np.concatenate(cosines)
     return np.asarray(np.quantile(found, BELOW_FLOOR) if len(found) else 0, np.float32)
 
 
-def _fit(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
+def fit_without_floor(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
     """All but the floor."""
     d = X.shape[1]
     counts = np.bincount(y, minlength=classes)

@@ -18,6 +18,7 @@ from .vendor import Geometry, Shape, SourceNetworks, Tensors, Vendor, f_layout, 
 
 SCALE = 16.0  # τ of the prototypes' softmax, as that of the mixture
 MAX_CLUSTERS = 10_000  # of unknown samples in a model file
+TINY = 1e-30  # in place of a probability of 0 that is divided by
 
 
 class Head(ABC):
@@ -244,7 +245,69 @@ class UsfdaHead(Head):
         return cls(vendor.geometry, **tensors)
 
 
-HEADS: dict[str, type[Head]] = {head.name: head for head in (SourceHead, PrototypeHead, PaperHead, UsfdaHead)}
+@dataclass(frozen=True, eq=False)
+class FirstUsfdaHead(Head):
+    """Method ``usfda`` as release 0.1 decided, for the files that it adapted.
+
+    A sample is unknown where all classes together are less probable than the strictness. The probability of unknown is
+    brought to where the score, p_best / (p_best + p_unknown), is that sum. The head keeps no summary of its target, and
+    so cannot be updated or taught.
+    """
+
+    name = "usfda-0.1"
+    needs = "geometry"
+    part = "mixture"
+
+    geometry: Geometry
+    mean: np.ndarray
+    centres: np.ndarray
+    bias: np.ndarray
+
+    def components(self, v: np.ndarray) -> np.ndarray:
+        """p(j|z) over the classes and the clusters."""
+        return softmax(SCALE * self.geometry.whiten(v, self.mean) @ self.centres.T + self.bias)
+
+    def probability(self, v: np.ndarray) -> np.ndarray:
+        """The classes, and unknown."""
+        return self.answer(v)[0]
+
+    def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """The probabilities and the most probable cluster."""
+        p, classes = self.components(v), len(self.geometry.prototypes)
+        known, clusters = p[:, :classes], p[:, classes:]
+        total = known.sum(1).clip(0, 1)
+        unknown = known.max(1) * (1 - total) / np.maximum(total, TINY)
+        both = np.column_stack([known, np.where(total > 0, unknown, 1)])
+        cluster = 1 + clusters.argmax(1) if clusters.shape[1] else np.zeros(len(v), np.int64)
+        return both / both.sum(1, keepdims=True), cluster
+
+    def latent(self, v: np.ndarray) -> np.ndarray:
+        """√p over the components."""
+        root: np.ndarray = np.sqrt(self.components(v))
+        return root
+
+    def tensors(self) -> dict[str, np.ndarray]:
+        """Mean of the target, centres and log masses."""
+        return {"mean": self.mean, "centres": self.centres, "bias": self.bias}
+
+    @classmethod
+    def layout(cls, shapes: Mapping[str, Shape], classes: int, d: int) -> dict[str, Shape]:
+        """One centre for each class and cluster."""
+        k = size_in(shapes, "bias", 0)
+        if not classes <= k <= classes + MAX_CLUSTERS:
+            raise InputError(f"its mixture has {k} components for {classes} classes")
+        return {"mean": (d,), "centres": (k, d), "bias": (k,)}
+
+    @classmethod
+    def build(cls, vendor: Vendor, tensors: Tensors) -> FirstUsfdaHead:
+        """Of the vendor's geometry and the mixture."""
+        assert vendor.geometry is not None
+        return cls(vendor.geometry, **tensors)
+
+
+HEADS: dict[str, type[Head]] = {
+    head.name: head for head in (SourceHead, PrototypeHead, PaperHead, UsfdaHead, FirstUsfdaHead)
+}
 
 
 def starting_head(vendor: Vendor) -> Head:

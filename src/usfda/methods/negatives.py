@@ -1,4 +1,4 @@
-"""Negative samples D_n: spline composites of images of different classes, and their latent substitutes.
+"""Negative samples D_n: spline composites of images of different classes (latent.py has their substitutes).
 
 A composite merges two images along a parabola through the central region. The unordered set of its classes is its
 negative class. Which images and splines are merged depends on the images and class names alone, never on the seed, and
@@ -11,14 +11,12 @@ import hashlib
 import itertools
 import math
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
-from .priors import RIDGE, ClassPriors
+from .vendor import members_of
 
 SPLINES_PER_GROUP = 2  # each used both ways round: four composites of every group of images, as in the authors' port
 
@@ -89,7 +87,7 @@ def negative_classes(classes: int, images: int, most: int) -> list[tuple[int, ..
 
 def plan(labels: np.ndarray, total: int, images: int = 2, most: int = 600) -> Composites:
     """About ``total`` composites, evenly over the negative classes."""
-    members = {name: np.flatnonzero(labels == name) for name in np.unique(labels).tolist()}
+    members = {str(labels[mine[0]]): mine for mine in members_of(labels)}
     names = list(members)
     groups = [tuple(names[c] for c in group) for group in negative_classes(len(names), images, most)]
     each = math.ceil(total / max(1, len(groups)) / (2 * SPLINES_PER_GROUP))
@@ -110,52 +108,3 @@ def plan(labels: np.ndarray, total: int, images: int = 2, most: int = 600) -> Co
 def composite_key(keys: Sequence[bytes], splines: np.ndarray) -> bytes:
     """The content key of a composite: that of its images and its splines."""
     return hashlib.sha256(b"composite" + b"".join(keys) + splines.astype("<f4").tobytes()).digest()
-
-
-def latent_negatives(
-    kind: str, priors: ClassPriors, u: Tensor, y: Tensor, n: int, most: int, generator: torch.Generator
-) -> Callable[[], tuple[Tensor, Tensor]]:
-    """Negatives in the latent space, n per call, from the priors of the source's u and y as they are now.
-
-    ``latent`` (|C_n|* = 0): just beyond the radius that holds 99.7 % of the samples of a class, and beyond that of all
-    other classes; one negative class. ``prior`` (USFDA-b): between samples of two class priors, labelled by the pair.
-    """
-    if kind == "prior":
-        pairs = torch.tensor(negative_classes(len(priors.means), 2, most), device=u.device)
-
-        def between() -> tuple[Tensor, Tensor]:
-            which = torch.randint(len(pairs), (n,), generator=generator).to(u.device)
-            a, b = (priors.sample(pairs[which, i], generator) for i in (0, 1))
-            mix = 0.3 + 0.4 * torch.rand(n, 1, generator=generator).to(u)
-            return mix * a + (1 - mix) * b, which
-
-        return between
-
-    # Distances in units of each coordinate's own spread: a full covariance, fitted to fewer samples than dimensions,
-    # would put every new sample of a class beyond the radius of those that it was fitted to.
-    means = priors.means
-    parts = [u[y == c] for c in range(len(means))]
-    scale = 1 / torch.stack([p.var(0, correction=min(1, len(p) - 1)) + RIDGE for p in parts])
-
-    def distance(z: Tensor) -> Tensor:
-        """Squared, to every class: Σ_j (z_j − μ_cj)² / σ²_cj, as matrix products."""
-        return z.square() @ scale.T - 2 * z @ (means * scale).T + (means.square() * scale).sum(1)
-
-    radius = torch.stack([torch.quantile(distance(p)[:, c], 0.997) for c, p in enumerate(parts)])
-
-    def outside() -> tuple[Tensor, Tensor]:
-        """Samples moved straight away from their class, to between one and two radii."""
-        found = u[:0]
-        for _ in range(100):
-            index = torch.randint(len(u), (n,), generator=generator).to(u.device)
-            c = y[index]
-            away = u[index] - means[c]
-            reach = radius[c] / (away.square() * scale[c]).sum(1).clamp(min=1e-12)
-            far = 1 + torch.rand(n, generator=generator).to(u)
-            z = means[c] + (far * reach.sqrt())[:, None] * away
-            found = torch.cat([found, z[(distance(z) > radius).all(1)]])[:n]
-            if len(found) == n:
-                return found, y.new_zeros(n)
-        raise RuntimeError("the class priors leave no room for latent negatives; use negatives prior")
-
-    return outside

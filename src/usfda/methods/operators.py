@@ -70,7 +70,7 @@ def probability(add: Graph, head: Head, v: str) -> tuple[str, str]:
         case UsfdaHead():
             z = _whiten(add, head.geometry, head.mean, v)
             return _of_centres(add, z, head.centres, head.bias, float(head.scale), head.classes)
-    raise InputError(f"a model with head {head.name} cannot be exported")
+    raise InputError(f"a model with head {head.name} cannot be exported; adapt it again with this version of usfda")
 
 
 def decide(add: Graph, known: str, unknown: str, classes: int) -> None:

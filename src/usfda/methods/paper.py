@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,32 +20,15 @@ from torch import Tensor
 
 from ..config import Config
 from ..data.samples import Matrix
-from ..errors import InputError
 from .groups import FEW
 from .heads import PaperHead
 from .networks import D, arrays, batches, from_arrays, in_pieces, make_f, torch_device
+from .settings import PaperSettings
 from .vendor import SourceNetworks
 
 LOOK = 20  # steps between two looks at which samples are known
 LOOKED_AT = 4000  # samples at most, evenly spaced: a larger target takes no longer
 HUGE = 1e4  # stands for infinity in a loss, and keeps its gradient finite
-
-
-@dataclass(frozen=True)
-class PaperSettings:
-    """Defaults of method ``paper``; docs/method.md says how they were chosen."""
-
-    steps: int = 200  # the last one counts; any number from 100 to 400 gives the same mean on Office-31
-    batch: int = 64  # as in the ports of the authors' code
-    lr: float = 1e-4  # of Adam, as in the paper
-    beta: float = 0.1  # weight of the entropies L_d2, as in the paper
-    settled: float = 0.0  # over when so few samples changed side in 20 steps (a share); 0: not before the last step
-
-    def __post_init__(self) -> None:
-        if not 0 <= self.settled < 1:
-            raise InputError("settled is a share of the samples, from 0 to below 1")
-        if self.steps < 0 or self.batch < 2 or not (0 < self.lr < math.inf and 0 <= self.beta < math.inf):
-            raise InputError("steps and beta must not be negative, batch at least 2 and lr positive")
 
 
 def rescale(w: Tensor) -> Tensor:

@@ -13,10 +13,8 @@ priors to the next, until a round raises the accuracy on held-out source samples
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,69 +23,15 @@ from torch.nn import functional
 
 from ..config import Config
 from ..data.samples import Matrix
-from ..errors import InputError
-from .negatives import latent_negatives
+from .latent import latent_negatives
 from .networks import D, arrays, batches, in_pieces, learnable, make_f, make_g, torch_device
 from .priors import ClassPriors
-from .vendor import SourceNetworks
-
-Negatives = Literal["composite", "latent", "prior"]
+from .settings import ProcurementSettings, TrainingSet
+from .vendor import SourceNetworks, members_of
 
 ROUNDS = 3  # at least: one before the first priors, two with all losses
 RISE = 0.005  # of held-out accuracy in a round, half a point, for which another round is worth its time
-CLASSES = 250  # up to which the paper's batch and learning rate serve
-
-
-@dataclass(frozen=True)
-class ProcurementSettings:
-    """Defaults of the vendor's stage; docs/method.md says how they were chosen."""
-
-    iterations: int = 0  # turns of all losses together; 0: rounds until held-out source accuracy rises no more
-    update_every: int = 100  # iterations of a round, after which the class priors are updated: F_s separates by then
-    max_epochs: int = 200  # passes over the source, of all losses together, after which no further round begins
-    batch: int = 64  # positives per step, as in the ports of the authors' code; more beyond 250 classes
-    negative_batch: int = 64  # negatives per step, likewise
-    lr: float = 1e-4  # of Adam, as in the paper; more beyond 250 classes
-    alpha: float = 0.2  # weight of the negatives in L_CE, as in the paper
-    composites: int = 4000  # negatives made of source images, in all: twice as many change no more than a seed does
-    images_per_composite: int = 2  # as in the paper
-    max_negative_classes: int = 600  # of all sets of classes, so many are used; the paper's number for ImageNet
-    holdout: float = 0.1  # share of every class that is kept from training, to measure source accuracy
-
-    def __post_init__(self) -> None:
-        names = ("update_every", "max_epochs", "negative_batch", "composites", "max_negative_classes")
-        if min(getattr(self, name) for name in names) < 1:
-            raise InputError(f"{', '.join(names)} start at 1")
-        if self.iterations < 0:
-            raise InputError("iterations is a number of them, or 0 for as many as the source needs")
-        if self.images_per_composite < 2 or self.batch < 2:
-            raise InputError("a composite has two images or more, a batch two positives or more")
-        if not (0 <= self.holdout < 1 and 0 < self.lr < math.inf and 0 <= self.alpha < math.inf):
-            raise InputError("holdout must be in [0, 1), lr positive and alpha not negative")
-
-    def scaled(self, classes: int) -> ProcurementSettings:
-        """With batches and learning rate for that many classes: both × classes / 250 beyond 250.
-
-        64 positives out of 1,000 classes hardly ever hold two of a class, and at 1e-4 the logits of 1,000 classes take
-        thousands of iterations to part. Larger batches bear a learning rate that is larger in proportion.
-        """
-        times = max(1.0, classes / CLASSES)
-        batch, negative_batch = round(times * self.batch), round(times * self.negative_batch)
-        return replace(self, batch=batch, negative_batch=negative_batch, lr=times * self.lr)
-
-
-@dataclass(frozen=True)
-class TrainingSet:
-    """What the vendor's networks learn from: vectors of the source and, where they are made of images, of negatives."""
-
-    X: Matrix
-    y: np.ndarray  # positions of the classes, 0 … classes−1
-    classes: int
-    train: np.ndarray  # indices of the samples to learn from; the others are held out
-    kind: Negatives
-    negative_classes: int
-    X_n: Matrix | None = None
-    y_n: np.ndarray | None = None
+PRIORS = 131_072  # samples that the class priors are fitted to, at most: their u take 134 MB
 
 
 @dataclass(frozen=True)
@@ -116,17 +60,15 @@ class Trained:
         return learnable(self.f, self.d, self.g)
 
 
-def hold_out(y: np.ndarray, share: float) -> tuple[np.ndarray, np.ndarray]:
-    """Indices to train on and to hold out: evenly spaced in every class, the same for every seed."""
-    if share == 0:
-        return np.arange(len(y)), np.empty(0, np.int64)
-    held_out = []
-    for c in np.unique(y):
-        members = np.flatnonzero(y == c)
-        n = min(max(1, round(share * len(members))), len(members) - 1)  # one at least to learn from
-        held_out.append(members[((np.arange(n) + 0.5) * len(members) / n).astype(int)])
-    out = np.sort(np.concatenate(held_out))
-    return np.setdiff1d(np.arange(len(y)), out), out
+def some_of_each(index: np.ndarray, y: np.ndarray, most: int) -> np.ndarray:
+    """About ``most`` of the samples ``index``, evenly spaced in every class, two of each at least; all if no more."""
+    if len(index) <= most:
+        return index
+    parts = members_of(y[index])
+    each = max(2, most // len(parts))
+    chosen = [mine[np.linspace(0, len(mine) - 1, min(each, len(mine))).astype(int)] for mine in parts]
+    some: np.ndarray = index[np.sort(np.concatenate(chosen))]
+    return some
 
 
 def l_p(u: Tensor, y: Tensor, priors: ClassPriors) -> Tensor:
@@ -169,6 +111,7 @@ def _train(
     }
     next_positive = batches(train, settings.batch, rng)
     next_negative = batches(np.arange(0 if y_n is None else len(y_n)), settings.negative_batch, rng)
+    some = some_of_each(train, data.y, PRIORS)
     y_all = torch.from_numpy(data.y.astype(np.int64)).to(device)
     priors: ClassPriors | None = None
     latent: Callable[[], tuple[Tensor, Tensor]] | None = None
@@ -194,11 +137,11 @@ def _train(
     def step(iteration: int) -> None:
         nonlocal priors, latent
         if iteration and iteration % settings.update_every == 0:
-            u = in_pieces(f.eval(), vectors, train)
-            priors = ClassPriors(u, y_all[train], classes)
+            u = in_pieces(f.eval(), vectors, some)
+            priors = ClassPriors(u, y_all[some], classes)
             if data.kind != "composite":
                 latent = latent_negatives(
-                    data.kind, priors, u, y_all[train], settings.negative_batch, settings.max_negative_classes,
+                    data.kind, priors, u, y_all[some], settings.negative_batch, settings.max_negative_classes,
                     generator,
                 )  # fmt: skip
         turns = ("L_CE", "L_v", "L_u", "L_p") if priors else ("L_CE", "L_v")

@@ -23,6 +23,12 @@ def softmax(z: np.ndarray) -> np.ndarray:
     return p
 
 
+def members_of(y: np.ndarray) -> list[np.ndarray]:
+    """The indices of each label's samples, by label, in one pass over any number of labels."""
+    order = np.argsort(y, kind="stable")
+    return np.split(order, np.flatnonzero(y[order][1:] != y[order][:-1]) + 1) if len(y) else []
+
+
 def normalise(v: np.ndarray) -> np.ndarray:
     """Rows at unit length; a row of zeros stays one."""
     unit: np.ndarray = v / np.maximum(np.linalg.norm(v, axis=1, keepdims=True), 1e-12)
@@ -163,7 +169,11 @@ class Geometry:
 
     def project(self, x: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """The same for x̃ itself."""
-        return normalise((x - mean) @ self.whitener.T)
+        with np.errstate(over="ignore", invalid="ignore"):  # a stranger's numbers may be finite and absurd
+            z = normalise((x - mean) @ self.whitener.T)
+        if not np.isfinite(z).all():
+            raise InputError("the model gives no finite numbers for these vectors")
+        return z
 
 
 def own_part(tensors: Mapping[str, Value], prefix: str) -> dict[str, Value]:

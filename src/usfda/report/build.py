@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, replace
@@ -23,6 +24,9 @@ from .embedding import embed
 from .page import page
 from .pictures import thumbnails
 
+log = logging.getLogger("usfda")
+
+MOST = 20_000  # samples that a page shows: with their pictures some 26 MB, which a browser still shows at once
 GRID = 1000  # steps of the map in each direction
 POINTS = 240  # of a training curve
 LOSSES = {
@@ -76,7 +80,17 @@ def write_report(
     config = config or Config()
     found = read(target, labelled=True) if labelled else read_target(target)
     features = model.features(found, config=config, text="target features")
-    content = page(report_data(model, features, model_name, target_name, config))
+    total, rows = len(features), np.arange(len(features))
+    if total > MOST:
+        rows = np.sort(np.random.default_rng(0).choice(total, MOST, replace=False))
+        log.warning("the report is of %d of the %d samples, drawn at random", MOST, total)
+        features = features[rows]
+    data = report_data(model, features, model_name, target_name, config)
+    if total > MOST:
+        if features.paths is None:
+            data["samples"]["name"] = [f"row {i}" for i in rows.tolist()]
+        data["answers"].append(f"This page is of {MOST:,} of the {total:,} samples, drawn at random.")
+    content = page(data)
     with atomic_write(Path(path)) as file:
         file.write(content)
 

@@ -110,7 +110,8 @@ class Adaptation:
         if code == 0 and found:
             self.found, self.state = found, "ready"
         else:
-            log.warning("the adaptation failed (exit code %d)", code)
+            killed = "its process was killed; perhaps memory ran out. The present model goes on; try again"
+            log.warning("the adaptation failed: %s", killed if code < 0 else found.get("failed", f"exit code {code}"))
             self.progress, self.state = 0.0, "failed"
 
 

@@ -236,12 +236,13 @@ async def _files(request: Request, limits: Limits) -> list[tuple[str, bytes]]:
     try:
         parser = _InMemory(request.headers, request.stream(), max_files=limits.files, max_fields=FIELDS)
         form = await parser.parse()
-    except (MultiPartException, FormParserError) as error:
+    except (MultiPartException, FormParserError, UnicodeError) as error:  # the charset is the client's choice
         raise HTTPException(400, getattr(error, "message", "Invalid multipart data.")) from None
     except ClientDisconnect:
         raise HTTPException(400, "the body ended before it was complete") from None
     sent = [part for name, part in form.multi_items() if name == FIELD and isinstance(part, UploadFile)]
-    files = [(part.filename or "", part.file.read()) for part in sent]
+    # Some charsets have halves of characters, which no answer can hold.
+    files = [((part.filename or "").encode(errors="backslashreplace").decode(), part.file.read()) for part in sent]
     await form.close()
     if not files:
         raise HTTPException(422, f"no file: send images in the field {FIELD}")

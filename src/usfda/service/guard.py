@@ -65,7 +65,7 @@ class Door:
         if self.token is None and host and not self._is_here(host):
             raise HTTPException(403, "without a token this service answers to names of this machine only")
         origin = headers.get("origin")
-        foreign = origin is not None and urlsplit(origin).netloc.lower() != host.lower()
+        foreign = origin is not None and _place(origin) != host.lower()
         if method not in SAFE and (foreign or headers.get("sec-fetch-site") in ("cross-site", "same-site")):
             raise HTTPException(403, "a page of another place may not do this")
         if self.token is not None and path not in self.open:
@@ -196,6 +196,14 @@ class Guard:
             body.release()
             method = scope["method"] if scope["method"] in (*SAFE, "POST") else "other"
             self.metrics.requested(_route(scope), method, status, time.perf_counter() - started)
+
+
+def _place(origin: str) -> str | None:
+    """Host and port of an origin; None if it is none."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return None
 
 
 def _route(scope: Scope) -> str:

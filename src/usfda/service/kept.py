@@ -7,6 +7,7 @@ time; those that a kill takes away are made again when they are needed.
 
 from __future__ import annotations
 
+import logging
 import re
 from abc import ABC, abstractmethod
 from collections import OrderedDict
@@ -25,6 +26,8 @@ from ..data.samples import Features, Matrix, Samples
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
 from ..files import atomic_write, clear_parts
+
+log = logging.getLogger("usfda")
 
 STORED = 64  # vectors at a time
 NAME = re.compile(r"(\d{12})-([0-9a-f]{64})\.[a-z]+")
@@ -186,7 +189,11 @@ class OnDisk(Kept[Path]):
     def vectors(self, keys: Sequence[bytes]) -> tuple[list[bytes], Matrix]:
         """Those that the store has: of another backbone than the present one it may have none."""
         self.close()
-        rows, vectors = self._store.find(keys)
+        try:
+            rows, vectors = self._store.find(keys)
+        except InputError as error:  # no reason not to answer: they are made again
+            log.warning("kept vectors cannot be read: %s", error)
+            return [], np.empty((0, 0), np.float32)
         found = np.flatnonzero(rows >= 0)
         return [keys[i] for i in found.tolist()], np.asarray(vectors[rows[found]])
 
@@ -208,11 +215,14 @@ class OnDisk(Kept[Path]):
             self.close()
 
     def close(self) -> None:
-        """Store the vectors that are not stored yet."""
+        """Store the vectors that are not stored yet; where the disk is full, they are made again when it is not."""
         with self._storing:
             if self._unstored:
-                self._store.append(list(self._unstored), np.stack(list(self._unstored.values())))
-                self._unstored = {}
+                vectors, self._unstored = self._unstored, {}
+                try:
+                    self._store.append(list(vectors), np.stack(list(vectors.values())))
+                except InputError as error:
+                    log.warning("vectors of %d images are not kept: %s", len(vectors), error)
 
     def _remove(self, place: Place[Path]) -> None:
         place.where.unlink(missing_ok=True)

@@ -16,6 +16,7 @@ from ..backbones.backbone import Backbone
 from ..errors import InputError
 from ..files import atomic_write, clear_parts
 from ..model import Model, load
+from ..signing import verify
 
 
 @dataclass(frozen=True)
@@ -45,14 +46,16 @@ class Models:
         Where models and state lie; a state that it has of this model is taken up again.
     most : int
         Earlier models that are kept for a rollback.
+    signed_by : Path, optional
+        The key or certificate that ``file`` must be signed with; those that were made of it later are the service's.
     """
 
-    def __init__(self, file: Path, folder: Path, most: int):
+    def __init__(self, file: Path, folder: Path, most: int, signed_by: Path | None = None):
         self._folder, self._most = folder / "models", most
         self._folder.mkdir(parents=True, exist_ok=True)
         clear_parts(self._folder, r"(state\.json|[0-9a-z]+\.usfda)")
         self.candidate.unlink(missing_ok=True)
-        first = Entry(self._take(file), 0)
+        first = Entry(self._take(file, signed_by), 0)
         self.base = first.sha256
         self._state = self._read()
         self._history = self._state.setdefault(first.sha256, [first])
@@ -114,14 +117,18 @@ class Models:
                 file.unlink()
         return served
 
-    def _take(self, file: Path) -> str:
+    def _take(self, file: Path, signed_by: Path | None) -> str:
         """Copy the model to the others, so that a rollback finds it even if its file is gone; its sha256."""
         if not file.is_file():
             raise InputError(f"{file}: no such model file")
-        sha256 = _sha256(file)
+        signed = None if signed_by is None else verify(file, signed_by)
+        content = file.read_bytes()
+        sha256 = hashlib.sha256(content).hexdigest()
+        if signed not in (None, sha256):
+            raise InputError(f"{file}: was exchanged while its signature was checked")
         if not self._file(sha256).exists():
             with atomic_write(self._file(sha256)) as out:
-                out.write(file.read_bytes())
+                out.write(content)
         return sha256
 
     def _read(self) -> dict[str, list[Entry]]:

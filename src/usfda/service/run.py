@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import errno
 import ipaddress
 import logging
+import math
 import re
 import signal
 import socket
+import time
 from asyncio import TimerHandle, Transport
 from pathlib import Path
 from types import FrameType
@@ -34,6 +38,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen."""
+        asyncio.get_running_loop().set_exception_handler(Complaints())
         await super().startup(sockets)
         log.info("%s", self._text)
 
@@ -41,6 +46,21 @@ class Server(uvicorn.Server):
         """Stop; unlike uvicorn's own, without raising the signal again afterwards."""
         self.force_exit = self.should_exit and sig == signal.SIGINT
         self.should_exit = True
+
+
+class Complaints:
+    """What asyncio has to say. Without file handles it would say so, with a trace, thousands of times a second."""
+
+    def __init__(self) -> None:
+        self._last = -math.inf
+
+    def __call__(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """One line a minute for that, all else as usual."""
+        if getattr(context.get("exception"), "errno", None) not in (errno.EMFILE, errno.ENFILE):
+            loop.default_exception_handler(context)
+        elif time.monotonic() > self._last + 60:
+            self._last = time.monotonic()
+            log.warning("out of file handles: new connections wait; raise the limit (ulimit -n)")
 
 
 def protocol(limits: Limits) -> type[H11Protocol]:
@@ -110,8 +130,10 @@ def make_server(bound: socket.socket, service: Service, host: str, token: str | 
     return Server(uvicorn.Config(make_app(service, token, host), **settings), text)
 
 
-def serve(model: Path, host: str, port: int, token: str | None, data: Path | None, config: Config) -> None:
+def serve(
+    model: Path, host: str, port: int, token: str | None, data: Path | None, config: Config, signed_by: Path | None
+) -> None:
     """Answer until SIGTERM or Ctrl-C."""
     limits = Limits()
     with listen(host, port, token, limits) as bound, threadpool_limits(1):  # the workers share the cores
-        make_server(bound, Service(model, data, config, limits), host, token).run([bound])
+        make_server(bound, Service(model, data, config, limits, signed_by), host, token).run([bound])

@@ -65,13 +65,15 @@ class Service:
         How to run.
     limits : Limits
         What may be asked and held.
+    signed_by : Path, optional
+        The key or certificate that the model must be signed with.
     """
 
-    def __init__(self, model: Path, data: Path | None, config: Config, limits: Limits):
+    def __init__(self, model: Path, data: Path | None, config: Config, limits: Limits, signed_by: Path | None = None):
         self.limits, self._data, self._threads = limits, data, config.threads
         self.place = "in memory, until it ends" if data is None else f"in {data}"
         with ExitStack() as stack:
-            self.models = Models(model, stack.enter_context(_folder(data)), limits.models)
+            self.models = Models(model, stack.enter_context(_folder(data)), limits.models, signed_by)
             backbone = self.models.backbone
             backbone.run(np.zeros((1, *backbone.size, 3), np.uint8))  # an error now, not at the first image
             self.kept: Kept[Any] = (

@@ -101,7 +101,11 @@ def main() -> None:
     task = json.loads(sys.stdin.buffer.readline())
     vectors = sys.stdin.buffer.read(task["bytes"])
     Thread(target=leave_with_the_service, daemon=True).start()
-    run(task, np.load(io.BytesIO(vectors), allow_pickle=False) if vectors else None, tell)
+    try:
+        run(task, np.load(io.BytesIO(vectors), allow_pickle=False) if vectors else None, tell)
+    except Exception as error:
+        tell({"progress": 0.0, "failed": f"{type(error).__name__}: {error}"})
+        sys.exit(1)
 
 
 if __name__ == "__main__":

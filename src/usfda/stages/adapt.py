@@ -6,7 +6,7 @@ import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -20,12 +20,10 @@ from ..methods.decision import STRICTNESS, check_strictness
 from ..methods.groups import FEW, FEWEST, UsfdaSettings
 from ..methods.heads import UsfdaHead, starting_head
 from ..methods.mixture import Points, fit_mixture, typicality_of
+from ..methods.settings import PaperSettings
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model, versions
 from .common import METHODS, Clock, Method, check_choice, rounded, settings_from
-
-if TYPE_CHECKING:
-    from ..methods.paper import PaperSettings
 
 log = logging.getLogger("usfda")
 
@@ -121,7 +119,7 @@ def adapt(
             card |= _adapt_usfda(adapted, features, earlier, of_method, limits or CheckSettings(), seed)
     clock.lap("training")
     _bound_rejections(adapted, features.X)
-    decided = adapted.decide(features.X)
+    decided = adapted.decide(features.X, probabilities=False)
     card |= {"seconds": clock.seconds, "versions": versions()}
     card["unknown_share"] = round(100 * float(np.mean(~decided.known)), 2)
     if decided.ssm is not None:
@@ -144,7 +142,7 @@ def _missing(model: Model, method: str) -> InputError:
 
 def _adapt_paper(model: Model, X: Matrix, given: object, seed: int, config: Config) -> dict[str, Any]:
     """Give the model its head; the card's part."""
-    from ..methods.paper import PaperSettings, train_target  # and torch, which method usfda can do without
+    from ..methods.paper import train_target  # and torch, which method usfda can do without
 
     settings = settings_from(PaperSettings, given)
     if model.vendor.networks is None:
@@ -172,7 +170,7 @@ def _bound_rejections(model: Model, X: Matrix) -> None:
     """Lower the strictness so far that no more of the target is called unknown than was asked for."""
     card = model.card["deployment"]
     if (most := card.get("reject_at_most")) is not None:
-        scores = np.sort(model.decide(X).score)
+        scores = np.sort(model.decide(X, probabilities=False).score)
         allowed = int(most / 100 * len(scores) + 1e-9)
         if allowed < len(scores):
             # Between two scores, since a score is rounded in another way when a sample is decided alone.

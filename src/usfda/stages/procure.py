@@ -6,7 +6,7 @@ import dataclasses
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 import numpy as np
 from threadpoolctl import threadpool_limits
@@ -16,16 +16,29 @@ from ..backbones.zoo import DEFAULT, get_backbone
 from ..config import Config
 from ..data.images import read_file
 from ..data.reading import check_source, read
-from ..data.samples import Features, Matrix
+from ..data.samples import Features, Matrix, Place
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
 from ..methods.geometry import fit_geometry
-from ..methods.heads import PrototypeHead, starting_head
+from ..methods.heads import starting_head
+from ..methods.membership import best_attack
 from ..methods.negatives import Composites, compose, composite_key, negative_classes, plan
-from ..methods.procurement import Negatives, ProcurementSettings, Trained, TrainingSet, hold_out, train_source
-from ..methods.vendor import SourceNetworks, Vendor
+from ..methods.privacy import (
+    PrivacySettings,
+    attack_bound,
+    fit_noisy_geometry,
+    fit_private_geometry,
+    noise_level,
+)
+from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
+from ..methods.vendor import Geometry, SourceNetworks, Vendor
 from ..model import Model, versions
 from .common import METHODS, Clock, check_choice, rounded, settings_from
+
+if TYPE_CHECKING:
+    from ..methods.procurement import Trained
+
+MOST_MEMBERS = 1024  # that an attack is measured with, and as many others: enough for its AUC
 
 # The parts of a procurement, in their order, and what each is for.
 PURPOSES = {
@@ -44,6 +57,8 @@ def procure(
     classes: str | Sequence[str] | None = None,
     backbone: str | Backbone = DEFAULT,
     negatives: Negatives | None = None,
+    private: bool | PrivacySettings = False,
+    epsilon: float | None = None,
     seed: int = 0,
     settings: ProcurementSettings | Mapping[str, Any] | None = None,
     config: Config | None = None,
@@ -66,6 +81,12 @@ def procure(
     negatives : {"composite", "latent", "prior"}, optional
         For method ``paper``. By default composites of images; for vectors, where there is no image to compose, samples
         between the class priors.
+    private : bool or PrivacySettings
+        Tell less about single images (docs/privacy.md): for method ``usfda`` alone, ten images or more of every class,
+        and the spread of the classes in a few directions.
+    epsilon : float, optional
+        Private, and with noise that makes the file (ε, δ)-differentially private; it is another one in every run,
+        whatever the seed.
     seed : int
         The same seed on the same machine gives the same model.
     settings : ProcurementSettings or dict, optional
@@ -81,23 +102,36 @@ def procure(
     config, settings = config or Config(), settings_from(ProcurementSettings, settings)
     check_choice("method", method, ("all", *METHODS))
     check_choice("negatives", negatives or "composite", get_args(Negatives))
+    privacy = private if isinstance(private, PrivacySettings) else PrivacySettings() if private or epsilon else None
+    if privacy is not None:
+        if method == "paper":
+            raise InputError("a private file has no networks, which method paper needs; procure it for method usfda")
+        method = "usfda"
+    if epsilon is not None:
+        noise_level(epsilon, PrivacySettings.delta)  # whether there is one, before the long work
     clock = Clock()
     extractor, features = source_features(source, y, classes=classes, backbone=backbone, config=config)
     clock.lap("features")
     train, held_out = hold_out(features.y, settings.holdout)
+    sizes = np.bincount(features.y)
+    if privacy is not None:
+        _check_sizes(features.classes, sizes, privacy.least_images)
     card: dict[str, Any] = {
         "method": method,
-        "classes": dict(zip(features.classes, np.bincount(features.y).tolist(), strict=True)),
+        "classes": dict(zip(features.classes, sizes.tolist(), strict=True)),
         "settings": dataclasses.asdict(settings),
         "seed": seed,
     }
     geometry = None
     if method != "paper":
         with threadpool_limits(config.threads):
-            geometry = fit_geometry(features.X, features.y, len(features.classes))
+            geometry, sizes = _geometry(features.X, features.y, len(features.classes), privacy, epsilon)
+        card["classes"] = dict(zip(features.classes, sizes.tolist(), strict=True))
         clock.lap("geometry")
     networks: SourceNetworks | None = None
     if method != "usfda":
+        from ..methods.procurement import train_source  # and torch, which method usfda can do without
+
         data = training_set(features, train, negatives, settings, extractor)
         clock.lap("negatives")
         trained = train_source(data, settings, seed, config, f"networks (for {PURPOSES['networks']})")
@@ -109,8 +143,13 @@ def procure(
     if extractor is None and features.backbone:  # vectors that say where they come from
         whole["backbone"] = {"name": "features", "sha256": features.backbone, "record": None}
     model = Model(features.classes, vendor, starting_head(vendor), extractor.backbone if extractor else None, whole)
-    card["validation"] = _validate(model, features, train, held_out)
-    card |= {"seconds": clock.seconds, "versions": versions()}
+    if privacy is not None and epsilon is not None:
+        card |= _promised(model.head.name, privacy, epsilon)
+    else:
+        with threadpool_limits(config.threads):
+            card |= _measured(model, features, train, held_out, privacy)
+    # How long it took depends on the images: with noise, not even that is told.
+    card |= {"seconds": clock.seconds if epsilon is None else {}, "versions": versions()}
     return model
 
 
@@ -163,29 +202,46 @@ def training_set(
     return TrainingSet(X, y, classes, train, kind, len(made.classes), X_n, made.y)
 
 
+class CompositeJob:
+    """Composites of images, which come by place and key, with the splines between them."""
+
+    def __init__(self, backbone: Backbone):
+        self.backbone = backbone
+        # Made class by class, so that the few images in use are decoded once: 224×224 take 150 MB.
+        self._prepared = lru_cache(maxsize=1024)(self._prepare)
+
+    def __reduce__(self) -> tuple[Any, ...]:  # to another process without the images
+        return CompositeJob, (self.backbone,)
+
+    def _prepare(self, path: Place, key: bytes) -> np.ndarray:
+        content = read_file(path)
+        if hashlib.sha256(content).digest() != key:
+            raise UnreadableImage(f"{path} has changed since it was first read")
+        return self.backbone.prepare(content)
+
+    def load(self, item: tuple[list[tuple[Place, bytes]], np.ndarray]) -> tuple[bytes, Callable[[], np.ndarray]]:
+        """As every job."""
+        images, splines = item
+
+        def composed() -> np.ndarray:
+            stacked = np.stack([self._prepared(path, key) for path, key in images])
+            image: np.ndarray = compose(stacked[None], splines[None])[0]
+            return image
+
+        return composite_key([key for _, key in images], splines), composed
+
+
 def composite_features(source: Features, made: Composites, extractor: Extractor) -> Matrix:
     """Vectors of composites of the source's images."""
     paths, keys, backbone = source.paths, source.keys, extractor.backbone
     assert paths is not None
     assert keys is not None
 
-    @lru_cache(maxsize=1024)  # made class by class, so that the few images in use are decoded once: 224×224 take 150 MB
-    def prepare(i: int) -> np.ndarray:
-        content = read_file(paths[i])
-        if hashlib.sha256(content).digest() != keys[i]:
-            raise UnreadableImage(f"{paths[i]} has changed since it was first read")
-        return backbone.prepare(content)
-
-    def load(j: int) -> tuple[bytes, Callable[[], np.ndarray]]:
-        images, splines = made.images[j].tolist(), made.splines[j]
-
-        def composed() -> np.ndarray:
-            image: np.ndarray = compose(np.stack([prepare(i) for i in images])[None], splines[None])[0]
-            return image
-
-        return composite_key([keys[i] for i in images], splines), composed
-
-    found = extractor.extract(len(made), load, f"negatives (for {PURPOSES['negatives']})")
+    items = [
+        ([(paths[i], keys[i]) for i in images], cuts)
+        for images, cuts in zip(made.images.tolist(), made.splines, strict=True)
+    ]
+    found = extractor.extract(CompositeJob(backbone), items, f"negatives (for {PURPOSES['negatives']})")
     if found.errors:
         raise RuntimeError(f"an image of the source cannot be used any more: {next(iter(found.errors.values()))}")
     return found.X
@@ -204,18 +260,64 @@ def _networks_card(data: TrainingSet, trained: Trained, settings: ProcurementSet
     }  # fmt: skip
 
 
-def _validate(model: Model, features: Features, train: np.ndarray, held_out: np.ndarray) -> dict[str, Any]:
-    """Accuracy on held-out source samples of the head that the client starts from; a rejection is an error."""
+def _check_sizes(classes: Sequence[str], sizes: np.ndarray, least: int) -> None:
+    """Raise an error where a class has too few images for a private file: none is left out unless that is asked for."""
+    if small := [f"{name} ({n})" for name, n in zip(classes, sizes.tolist(), strict=True) if n < least]:
+        raise InputError(
+            f"a private file needs {least} images of every class; fewer are there of {', '.join(small)}: add some, or "
+            "leave the class out with --classes"
+        )
+
+
+def _geometry(
+    X: Matrix, y: np.ndarray, classes: int, privacy: PrivacySettings | None, epsilon: float | None
+) -> tuple[Geometry, np.ndarray]:
+    """Where the classes lie, and how many samples each has, as far as either may be told."""
+    if privacy is None:
+        return fit_geometry(X, y, classes), np.bincount(y)
+    if epsilon is None:
+        return fit_private_geometry(X, y, classes, privacy), np.bincount(y)
+    return fit_noisy_geometry(X, y, classes, privacy, epsilon)
+
+
+def _measured(
+    model: Model, features: Features, train: np.ndarray, held_out: np.ndarray, privacy: PrivacySettings | None
+) -> dict[str, Any]:
+    """How the head that the client starts from does on held-out source samples, and how far it tells them from others.
+
+    The file's geometry is that of all samples, so the one that is measured is made without those that are held out.
+    """
+    validation: dict[str, Any] = {"head": model.head.name, "samples": 0, "accuracy": None, "rejected": None}
+    told: dict[str, Any] = {
+        "private": privacy is not None,
+        "least_images": 1 if privacy is None else privacy.least_images,
+    }
     if len(held_out) == 0:
-        return {"head": model.head.name, "samples": 0, "accuracy": None, "rejected": None}
-    if model.head.name == PrototypeHead.name:  # its prototypes are those of all samples: without the held-out ones
-        geometry = fit_geometry(features.X[train], features.y[train], len(features.classes))
-        model = Model(model.source_classes, Vendor(None, geometry), PrototypeHead(geometry), None, {})
-    decided = model.decide(features.X[held_out])
+        return {"validation": validation, "privacy": told}
+    vendor = model.vendor
+    if vendor.geometry is not None:
+        geometry, _ = _geometry(features[train].X, features.y[train], len(features.classes), privacy, None)
+        vendor = Vendor(vendor.networks, geometry)
+        model = Model(model.source_classes, vendor, starting_head(vendor), None, {})
+    decided = model.decide(features[held_out].X, probabilities=False)
     right = decided.known & (decided.best == features.y[held_out])
-    return {
-        "head": model.head.name,
+    validation |= {
         "samples": len(held_out),
         "accuracy": round(100 * float(np.mean(right)), 2),
         "rejected": round(100 * float(np.mean(~decided.known)), 2),
+    }
+    members, others = (index[:: -(-len(index) // MOST_MEMBERS)] for index in (train, held_out))
+    both = np.concatenate([members, others])
+    attack, auc = best_attack(vendor, features.X[both], features.y[both], np.arange(len(both)) < len(members))
+    told["membership"] = {"attack": attack, "auc": round(auc, 3), "members": len(members), "others": len(others)}
+    return {"validation": validation, "privacy": told}
+
+
+def _promised(head: str, privacy: PrivacySettings, epsilon: float) -> dict[str, Any]:
+    """In place of what is measured, where nothing but the noisy sums may be told: what no attack exceeds."""
+    sigma = noise_level(epsilon, privacy.delta)
+    noise = {"epsilon": epsilon, "delta": privacy.delta, "sigma": sigma, "auc_bound": round(attack_bound(sigma), 3)}
+    return {
+        "validation": {"head": head, "samples": 0, "accuracy": None, "rejected": None},
+        "privacy": {"private": True, "least_images": privacy.least_images, "noise": noise},
     }

@@ -15,7 +15,7 @@ from filelock import FileLock
 
 from ...backbones.zoo import DEFAULT
 from ...errors import InputError
-from ...methods.procurement import Negatives, ProcurementSettings, TrainingSet, hold_out
+from ...methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
 from ...model import Model, load, versions
 from ...stages.adapt import adapt
 from ...stages.common import VERSION, settings_from

@@ -1,0 +1,156 @@
+"""Folders of images: one folder per class, or any tree."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import InputError
+from .images import OTHER_PICTURES, SUFFIXES
+from .samples import Paths, Samples
+
+log = logging.getLogger("usfda")
+
+
+def _is_image(path: str) -> bool:
+    name = os.path.basename(path)  # noqa: PTH119 (hot)
+    return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122 (hot)
+
+
+def _other_picture(name: str) -> list[str]:
+    """Its suffix, where it may be meant as a picture and is not read."""
+    suffix = Path(name).suffix.lower()
+    return [suffix] if suffix in OTHER_PICTURES and not name.startswith(".") else []
+
+
+def _warn_of_others(folder: Path, others: Counter[str]) -> None:
+    if others:
+        named = ", ".join(f"{n} {suffix}" for suffix, n in others.most_common())
+        log.warning("%s: %s left out: such files are not read; save them as JPEG or PNG", folder, named)
+
+
+def _entries(folder: Path) -> tuple[list[Path], list[str]]:
+    """Sub-folders, and the names of images, directly in a folder, sorted; hidden ones are left out."""
+    with os.scandir(folder) as found:
+        entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith("."))
+    return [folder / name for name, is_folder in entries if is_folder], [name for name, _ in entries if _is_image(name)]
+
+
+def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
+    """The images of a folder with one folder per class, or the same one level deeper; ``classes`` are those wanted."""
+    folders, loose = _entries(folder)
+    inside = {f: _entries(f) for f in folders}
+    if not any(images for _, images in inside.values()):
+        below = [f for f in folders if any(_entries(sub)[1] for sub in inside[f][0])]
+        if len(below) == 1:
+            return class_folders(below[0], classes)
+        _explain_wrong_level(folder, below, bool(loose))
+    wanted = {f.name for f in folders} if classes is None else set(classes)
+    empty = tuple(f.name for f, (_, images) in inside.items() if not images and f.name in wanted)
+    if ignored := len(loose) + sum(1 for subs, _ in inside.values() for sub in subs for _ in _walk(sub)):
+        log.warning("%s: %d images do not lie directly in a class folder and are left out", folder, ignored)
+    others: Counter[str] = Counter()
+    for f in folders:
+        for entry in f.iterdir():
+            others.update(_other_picture(entry.name))
+    _warn_of_others(folder, others)
+    paths, labels = Paths(), []
+    for f, (_, images) in inside.items():
+        for path in _each_once(f"{f}/{name}" for name in images):
+            paths.append(path)
+            labels.append(f.name)
+    return Samples(paths, np.asarray(labels, dtype=str), empty)
+
+
+def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:
+    if below:
+        names = ", ".join(str(f) for f in below[:3])
+        raise InputError(f"{folder}: wrong folder level, class folders lie one level deeper; give one of {names}")
+    if loose:
+        raise InputError(
+            f"{folder}: wrong folder level, images lie directly in it; give the folder above, with one folder per class"
+        )
+    if deeper := next(_walk(folder), None):
+        raise InputError(
+            f"{folder}: wrong folder level; give the folder whose sub-folders are the classes, "
+            f"perhaps {Path(deeper).parent.parent}"
+        )
+    raise InputError(f"{folder}: empty, it has no folder with an image in it")
+
+
+def _identity(path: str) -> tuple[int, int] | str:
+    """Device and inode, by which a file or folder is one however many links lead to it."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 (hot)
+    except OSError:
+        return path  # a broken link: it is reported when it is read
+    return found.st_dev, found.st_ino
+
+
+def _each_once(paths: Iterable[str]) -> Iterator[str]:
+    seen: set[Any] = set()
+    for path in paths:
+        if (identity := _identity(path)) not in seen:
+            seen.add(identity)
+            yield path
+
+
+def _walk(folder: Path, others: Counter[str] | None = None) -> Iterator[str]:
+    """All images below a folder, each file and each folder once, however many links lead to it.
+
+    ``others`` counts files that may be meant as pictures and are not read, by their suffix. Only files that can be
+    reached in two ways are remembered: with a million others, memory is the same.
+    """
+    root = os.path.realpath(folder)
+    seen = {_identity(root)}
+
+    def below(place: str) -> bool:
+        """Whether a real path is one of those that are walked anyway."""
+        within = place == root or place.startswith(root.rstrip("/") + "/")
+        return within and not any(part.startswith(".") for part in place[len(root) :].split("/"))
+
+    def first_time(path: str) -> bool:
+        before = len(seen)
+        seen.add(_identity(path))
+        return len(seen) > before
+
+    def once(path: str, inside: bool) -> bool:
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return True
+        if stat.S_ISLNK(found.st_mode):
+            place = os.path.realpath(path)
+            if below(place) and _is_image(place) and os.path.exists(place):  # noqa: PTH110 (hot)
+                return False  # it is found in its own place
+        elif inside and found.st_nlink == 1:
+            return True
+        return first_time(path)
+
+    for place, folders, files in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in sorted(folders) if not name.startswith(".") and first_time(f"{place}/{name}")]
+        inside = below(os.path.realpath(place))
+        for name in sorted(files):
+            if _is_image(name) and once(path := os.path.join(place, name), inside):  # noqa: PTH118 (hot)
+                yield path
+            elif others is not None:
+                others.update(_other_picture(name))
+
+
+def any_folder(folder: Path) -> Samples:
+    """All images below a folder; the name of the folder that an image lies in serves as its label."""
+    others: Counter[str] = Counter()
+    paths, labels = Paths(), []
+    for path in _walk(folder, others):
+        paths.append(path)
+        labels.append(sys.intern(os.path.basename(os.path.dirname(path))))  # noqa: PTH119, PTH120 (hot)
+    _warn_of_others(folder, others)
+    return Samples(paths, np.asarray(labels, dtype=str))

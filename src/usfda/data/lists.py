@@ -1,0 +1,84 @@
+"""Lists of images: ``path label`` or ``path`` per line, or CSV with or without a header, read line by line."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+from ..errors import InputError
+from ..files import is_file
+from ..urls import Url, place_of
+from .images import SUFFIXES
+from .samples import MAX_NAME, Paths, Samples
+
+LISTS = {".txt", ".csv", ".tsv"}
+
+
+def read_list(lines: Iterable[str], where: str, folder: Path | Url, suffix: str = ".txt") -> Samples:
+    """The images of a list, relative to the list's folder; ``where`` names the list in errors."""
+    paths, labels, without = Paths(), [], 0
+    exists = False
+    for row in _rows(lines, where, folder, suffix):
+        path = place_of(row[0].strip(), folder)
+        exists = exists or _exists(path)
+        paths.append(path)
+        label = row[1].strip() if len(row) > 1 else ""
+        if len(label) > MAX_NAME:
+            raise InputError(f"{where}: the label {label[:80]!r}… is longer than {MAX_NAME} characters")
+        labels.append(sys.intern(label))
+        without += not label
+        if without not in (0, len(paths)):
+            raise InputError(f"{where}: some lines have a label and some have none")
+    if not paths:
+        raise InputError(f"{where}: the list is empty")
+    if not exists:
+        form = "path,label" if suffix == ".csv" else "path, a tab or a blank, label"
+        raise InputError(f"{where}: none of its files exists, the first is {str(paths[0])[:200]!r}; a line is: {form}")
+    return Samples(paths, None if without else np.asarray(labels, dtype=str))
+
+
+def _rows(lines: Iterable[str], where: str, folder: Path | Url, suffix: str) -> Iterator[list[str]]:
+    """The path and, where there is one, the label of each line."""
+    if suffix == ".txt":
+        yield from (_split(line.strip(), folder) for line in lines if line.strip())
+        return
+    try:
+        rows = (row for row in csv.reader(lines, delimiter="\t" if suffix == ".tsv" else ",") if any(row))
+        first = next(rows, None)
+        if first is None:
+            return
+        if Path(first[0]).suffix.lower() in SUFFIXES:
+            yield first
+            yield from rows
+        else:
+            yield from _by_header(first, rows, where)
+    except csv.Error as error:
+        raise InputError(f"{where}: cannot be read as CSV ({error})") from None
+
+
+def _split(line: str, folder: Path | Url) -> list[str]:
+    if "\t" in line:
+        return line.split("\t")
+    # A name may have blanks: the line is a path where such a file exists, else a path and a label.
+    return [line] if _exists(place_of(line, folder)) else line.rsplit(None, 1)
+
+
+def _exists(path: Path | Url) -> bool:
+    """To ask for every line of a list of URLs would take as long as to read the images."""
+    return path.suffix.lower() in SUFFIXES if isinstance(path, Url) else is_file(path)
+
+
+def _by_header(first: list[str], rows: Iterator[list[str]], where: str) -> Iterator[list[str]]:
+    header = [cell.strip().lower() for cell in first]
+    place = next((i for i, cell in enumerate(header) if cell in ("path", "file", "filename", "image")), None)
+    label = next((i for i, cell in enumerate(header) if cell in ("label", "class")), None)
+    if place is None:
+        raise InputError(f"{where}: the header needs a column path (and label), it has: {', '.join(header)}")
+    for n, row in enumerate(rows, 2):
+        if len(row) < len(header):
+            raise InputError(f"{where}: row {n} has fewer columns than the header")
+        yield [row[place]] if label is None else [row[place], row[label]]

@@ -1,0 +1,73 @@
+"""Model files of older formats, brought to the present one before they are checked as those of a stranger.
+
+1. Of release 0.1, before it had method ``usfda``: networks alone.
+2. Of release 0.1: with the geometry and the mixture of method ``usfda``.
+3. Of 0.2 in development. The card names the head; the geometry has its mean and floor, the mixture its τ. What is
+   unknown is decided in another way: a file that decided as before still does (``FirstUsfdaHead``).
+4. Of 0.2 in development. The mixture has a summary of its target.
+5. The mixture has prototypes of taught classes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from .errors import InputError
+from .methods.heads import FirstUsfdaHead, PaperHead, SourceHead, UsfdaHead
+from .methods.vendor import Shape
+
+Card = dict[str, Any]
+Shapes = Mapping[str, Shape]
+Zeros = dict[str, Shape]
+
+
+def _from_1(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
+    deployed = card["deployment"]
+    if deployed is not None:
+        deployed = {"strictness": 0.5, **deployed}
+    return {**card, "deployment": deployed, "procurement": {"method": "paper", **card["procurement"]}}, {}
+
+
+def _from_2(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
+    made = {"method": "all", **card["procurement"]}
+    made["validation"] = {"head": SourceHead.name, **made["validation"]}
+    head = PaperHead if "F_t.0.weight" in shapes else FirstUsfdaHead if "mixture.bias" in shapes else SourceHead
+    # Mean and floor matter where there are no networks, and release 0.1 made none without.
+    if "F_s.0.weight" not in shapes:
+        raise InputError("its networks are missing")
+    added: Zeros = {}
+    if "geometry.whitener" in shapes:
+        added = {"geometry.mean": shapes["geometry.whitener"][:1], "geometry.floor": ()}
+    return {**card, "procurement": made, "head": head.name}, added
+
+
+def _from_3(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
+    if card["head"] == UsfdaHead.name:
+        raise InputError("it was adapted by a version of usfda that was never released; adapt the vendor's file again")
+    return card, {}
+
+
+def _from_4(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
+    taught_none: Zeros = {"mixture.prototypes": (0, *shapes.get("mixture.mean", ()))}
+    return card, taught_none if card["head"] == UsfdaHead.name else {}
+
+
+STEPS = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}
+
+
+def upgrade(card: Card, shapes: Shapes, number: int) -> tuple[Card, Zeros]:
+    """Bring a card of format ``number`` to the present format.
+
+    Returns
+    -------
+    card : dict
+        What the present format would have in its place.
+    added : dict of str to shape
+        The tensors of zeros that the present format has beyond those of the file, whose ``shapes`` are given.
+    """
+    added: Zeros = {}
+    for step in range(number, max(STEPS) + 1):
+        card, zeros = STEPS[step](card, shapes)
+        added |= zeros
+    return card, added
