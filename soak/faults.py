@@ -30,7 +30,7 @@ DISK = 4 << 20  # bytes of the small disk
 ROOM = (0, 8)  # KiB that are left on it
 HANDLES = (4, 8, 12, 20)
 MEMORY = (128, 256, 512, 768, 1024)  # MiB of address space that a command may take from its start on
-MORE = (1, 16, 64, 256)  # MiB that it may still take once it has its first features
+MORE = (1, 16, 64, 256)  # MiB that it may still take once it has opened its feature store
 CLEARER = (
     "import sys; from pathlib import Path; from usfda.features.store import clear_store\n"
     "while True: clear_store(Path(sys.argv[1]))"
@@ -266,7 +266,7 @@ def memory(work: Work, from_start: Sequence[int] = MEMORY, later: Sequence[int] 
 
 
 def limit_memory(process: Process, place: Place, more: int) -> None:
-    """To what the process has when its first features are stored, and a little more."""
+    """To what the process has when it has opened its feature store, and a little more."""
     until = time.monotonic() + PATIENCE
     while process.poll() is None and not any(place.store.rglob("*.sqlite")) and time.monotonic() < until:
         time.sleep(0.001)

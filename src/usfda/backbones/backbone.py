@@ -16,7 +16,7 @@ from PIL import Image
 from ..config import Device
 from ..data.images import decode
 from ..errors import InputError
-from ..memory import ran_out
+from ..memory import THREAD, check_room, ran_out
 from .graph import GraphCost, check_graph
 
 RECORD_KEYS = ("input_size", "crop_pct", "interpolation", "mean", "std")  # of timm's pretrained_cfg
@@ -144,6 +144,7 @@ class Backbone:
         step = inputs.shape[0] if fixed else self.batch_size
         if fixed and len(images) % step:
             raise InputError(f"backbone {self.name}: its batch size is fixed at {step}; export it with a free one")
+        check_room(THREAD + 4 * images.size)  # NumPy may crash where it finds none for its own buffers
         x = self.normalise(images)
         try:
             pieces = [self._session.run(None, {inputs.name: x[i : i + step]})[0] for i in range(0, len(x), step)]
