@@ -37,6 +37,11 @@ def campaign(work: Work, count: int, rng: random.Random) -> Iterator[Outcome]:
     yield from faults.shared_store(work, rounds=5)
     yield from faults.clock(work, rng)
     yield from faults.handles(work)
+    yield from memory(work, count, rng)
+
+
+def memory(work: Work, count: int, rng: random.Random) -> Iterator[Outcome]:
+    """The faults of memory alone."""
     yield from faults.memory(work)
     yield from faults.worker_killed(work, rng)
 
@@ -47,6 +52,7 @@ def short(work: Work, count: int, rng: random.Random) -> Iterator[Outcome]:
     yield from kills.signals(work, signal.SIGINT, count // 2, rng)
     yield from kills.signals(work, signal.SIGTERM, count // 2, rng)
     yield from faults.limited_files(work)
+    yield from faults.memory(work, faults.MEMORY[1:2], faults.MORE[1:2])
     yield from service.worker_killed(work, rng)
 
 
@@ -56,13 +62,15 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--short", action="store_true", help="signals and limits for the quick commands alone")
+    parser.add_argument("--memory", action="store_true", help="the faults of memory alone")
     parser.add_argument("-o", "--output", type=Path)
     asked = parser.parse_args()
     seen: list[Outcome] = []
     folder = Path(tempfile.mkdtemp(prefix="soak-"))  # not one that a fork removes when it ends
     try:
         work = Work(folder, QUICK) if asked.short else Work(folder)
-        for outcome in (short if asked.short else campaign)(work, asked.kills, random.Random(asked.seed)):
+        faults_of = short if asked.short else memory if asked.memory else campaign
+        for outcome in faults_of(work, asked.kills, random.Random(asked.seed)):
             seen.append(outcome)
             if not outcome.sound:
                 print(f"{outcome.fault}, {outcome.command}: {outcome.message}", file=sys.stderr, flush=True)

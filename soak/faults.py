@@ -12,8 +12,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from threading import Event, Thread
@@ -22,13 +22,15 @@ from serving import write_grainy_photos
 
 from . import service
 from .kills import check_words
+from .process import Process
 from .report import Outcome
-from .work import OLD, Command, Finished, Place, Unsound, Work, journal
+from .work import OLD, PATIENCE, Command, Finished, Place, Unsound, Work, journal
 
 DISK = 4 << 20  # bytes of the small disk
 ROOM = (0, 8)  # KiB that are left on it
 HANDLES = (4, 8, 12, 20)
-MEMORY = (1, 16, 64, 256)  # MiB of address space that a command may take beyond that of its libraries
+MEMORY = (128, 256, 512, 768, 1024)  # MiB of address space that a command may take from its start on
+MORE = (1, 16, 64, 256)  # MiB that it may still take once it has opened its feature store
 CLEARER = (
     "import sys; from pathlib import Path; from usfda.features.store import clear_store\n"
     "while True: clear_store(Path(sys.argv[1]))"
@@ -244,27 +246,41 @@ def clock(work: Work, rng: random.Random) -> Iterator[Outcome]:
 def handles(work: Work) -> Iterator[Outcome]:
     """Few file handles."""
     for most in HANDLES:
-        yield from _limited(work, "few file handles", partial(limit, resource.RLIMIT_NOFILE, most))
+        yield from _limited(work, "few file handles", partial(limit, resource.RLIMIT_NOFILE, most), fork=True)
     yield from service.few_handles(work)
 
 
-def memory(work: Work) -> Iterator[Outcome]:
-    """Little address space."""
-    for more in MEMORY:
-        yield from _limited(work, "little memory", partial(limit_memory, more << 20))
+def memory(work: Work, from_start: Sequence[int] = MEMORY, later: Sequence[int] = MORE) -> Iterator[Outcome]:
+    """Little address space, for programs of their own: a fork has the stacks of threads that are no more."""
+    for most in from_start:
+        before = partial(limit, resource.RLIMIT_AS, most << 20)
+        yield from _limited(work, "little memory from the start", before, fork=False)
+    for more in later:
+        for command in work.commands.values():
+            if command.forks and command.name != "teach":  # which needs no feature
+                place = work.place("limited")
+                process = place.start(command)
+                limit_memory(process, place, more << 20)
+                yield judge(work, "little memory during the work", command, place, int, place.finish(process))
+                place.remove()
 
 
-def limit_memory(more: int) -> None:
-    """To what the process has, and a little more."""
-    pages = int(Path("/proc/self/statm").read_text().split()[0])
-    limit(resource.RLIMIT_AS, pages * resource.getpagesize() + more)
+def limit_memory(process: Process, place: Place, more: int) -> None:
+    """To what the process has when it has opened its feature store, and a little more."""
+    until = time.monotonic() + PATIENCE
+    while process.poll() is None and not any(place.store.rglob("*.sqlite")) and time.monotonic() < until:
+        time.sleep(0.001)
+    with suppress(OSError, ProcessLookupError):  # it may be done
+        pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
+        most = pages * resource.getpagesize() + more
+        resource.prlimit(process.pid, resource.RLIMIT_AS, (most, most))
 
 
-def _limited(work: Work, fault: str, before: Callable[[], object]) -> Iterator[Outcome]:
+def _limited(work: Work, fault: str, before: Callable[[], object], *, fork: bool) -> Iterator[Outcome]:
     for command in work.commands.values():
         if command.forks:
             place = work.place("limited")
-            yield judge(work, fault, command, place, int, place.run(command, before=before, fork=True))
+            yield judge(work, fault, command, place, int, place.run(command, before=before, fork=fork))
             place.remove()
 
 
@@ -273,7 +289,8 @@ def worker_killed(work: Work, rng: random.Random) -> Iterator[Outcome]:
     command, own = work.commands["compare"], work.folder / "own.py"
     place = work.place("worker")
     process = place.start(command)
-    while process.poll() is None and not (place.out / "runs.jsonl").exists():
+    until = time.monotonic() + PATIENCE
+    while process.poll() is None and not (place.out / "runs.jsonl").exists() and time.monotonic() < until:
         time.sleep(0.01)
     for _ in range(200):
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children")

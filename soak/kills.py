@@ -41,9 +41,9 @@ def wait_uniformly(process: Process, seconds: float, rng: random.Random) -> None
 
 def wait_for_writing(process: Process, place: Place, rng: random.Random) -> None:
     """Until a file has just changed, for the first to the fourth time."""
-    before = state(place)
+    before, until = state(place), time.monotonic() + PATIENCE
     for _ in range(rng.randint(1, WRITES)):
-        while process.poll() is None and (now := state(place)) == before:
+        while process.poll() is None and (now := state(place)) == before and time.monotonic() < until:
             time.sleep(0.0005)
         before = now
     time.sleep(rng.uniform(0, 0.002))

@@ -30,7 +30,7 @@ from .process import Process, start
 
 BACKBONE = "pixels"
 OLD = b"an older file of this name"
-PATIENCE = 600  # seconds after which something that should happen has not
+PATIENCE = 300  # seconds after which something that should happen has not, which is unsound
 MARK = "USFDA_SOAK"  # in the environment of a command and of all that it starts
 TIMES = ("seconds", "_seconds")  # ends of names of values that differ from run to run
 

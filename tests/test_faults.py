@@ -36,7 +36,9 @@ def test_the_short_campaign() -> None:
     assert ended.returncode == 0, ended.stderr
     for row in ("SIGKILL | procure", "SIGKILL | adapt", "SIGKILL | predict", "SIGKILL | teach"):
         assert f"| {row} |" in ended.stdout
-    for said in ("error: interrupted", "File too large", "the adaptation failed: its process was killed"):
+    for row in ("from the start | procure", "during the work | procure", "during the work | adapt"):
+        assert f"| little memory {row} |" in ended.stdout
+    for said in ("error: interrupted", "File too large", "memory ran out", "adaptation failed: its process was killed"):
         assert said in ended.stdout
 
 
@@ -149,6 +151,65 @@ def test_an_image_is_not_skipped_for_want_of_file_handles(tmp_path: Path) -> Non
     assert read_file(image)
     ended = subprocess.run([sys.executable, "-c", code, image], check=False)
     assert ended.returncode == errno.EMFILE
+
+
+# Memory
+
+LIMIT = """
+import resource, sys
+from pathlib import Path
+
+def leave(kib):
+    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (kib << 10),) * 2)
+"""
+
+
+def in_little_memory(code: str, *args: object) -> subprocess.CompletedProcess[str]:
+    """Run code that leaves itself so many KiB; the faults of these tests were waits for ever."""
+    call = [sys.executable, "-c", LIMIT + code, *map(str, args)]
+    return subprocess.run(call, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of address space")
+@pytest.mark.parametrize("most", [100, 250, 450])  # MiB, in which OpenBLAS ended Python, waited, or a library failed
+def test_a_command_that_cannot_load_its_libraries_says_so(most: int) -> None:
+    code = (
+        "resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]) << 20,) * 2)\n"
+        "from usfda.__main__ import main\n"
+        "sys.argv = ['usfda', 'predict', 'm.usfda', 'photos']; sys.exit(main())"
+    )
+    ended = in_little_memory(code, most)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("error: memory ran out")
+    assert ended.stderr.count("error") == 1
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of address space")
+def test_linear_algebra_does_not_wait_for_memory() -> None:
+    """Fault: SciPy's OpenBLAS asks for its first buffer for ever."""
+    code = (
+        "import numpy as np; from scipy.linalg import cholesky; from usfda.stages.common import take_buffers\n"
+        "X = np.eye(200)\n"
+        "if sys.argv[1] == 'early': take_buffers(1)\n"
+        "leave(4096)\n"
+        "if sys.argv[1] == 'late': take_buffers(1)\n"
+        "assert (cholesky(X) == X).all()"
+    )
+    early, late = in_little_memory(code, "early"), in_little_memory(code, "late")
+    assert early.returncode == 0, early.stderr
+    assert "MemoryError: 80 MiB" in late.stderr
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of address space")
+def test_a_thread_without_memory_is_not_waited_for() -> None:
+    """Fault: it got its stack, but nothing to begin with, and Python waits for its beginning for ever."""
+    code = (
+        "from usfda.features.engines import Threads\n"
+        "leave((resource.getrlimit(resource.RLIMIT_STACK)[0] >> 10) + 8)\n"
+        "list(Threads(1).map(int, '1'))"
+    )
+    assert "MemoryError: 16 MiB" in in_little_memory(code).stderr
 
 
 # The store

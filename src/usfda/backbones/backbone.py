@@ -16,6 +16,7 @@ from PIL import Image
 from ..config import Device
 from ..data.images import decode
 from ..errors import InputError
+from ..memory import THREAD, check_room, ran_out
 from .graph import GraphCost, check_graph
 
 RECORD_KEYS = ("input_size", "crop_pct", "interpolation", "mean", "std")  # of timm's pretrained_cfg
@@ -89,7 +90,12 @@ class Backbone:
         try:
             return runtime.InferenceSession(self.onnx, options, providers=self.providers)
         except Exception as error:
-            raise InputError(f"backbone {self.name}: onnxruntime cannot load it ({_first_line(error)})") from None
+            raise self._failure("load", error) from None
+
+    def _failure(self, what: str, error: Exception) -> Exception:
+        if ran_out(error):  # which is not the file's fault
+            return MemoryError()
+        return InputError(f"backbone {self.name}: onnxruntime cannot {what} it ({_first_line(error)})")
 
     @property
     def dim(self) -> int:
@@ -138,11 +144,12 @@ class Backbone:
         step = inputs.shape[0] if fixed else self.batch_size
         if fixed and len(images) % step:
             raise InputError(f"backbone {self.name}: its batch size is fixed at {step}; export it with a free one")
+        check_room(THREAD + 4 * images.size)  # NumPy may crash where it finds none for its own buffers
         x = self.normalise(images)
         try:
             pieces = [self._session.run(None, {inputs.name: x[i : i + step]})[0] for i in range(0, len(x), step)]
         except Exception as error:
-            raise InputError(f"backbone {self.name}: onnxruntime cannot run it ({_first_line(error)})") from None
+            raise self._failure("run", error) from None
         v = np.concatenate(pieces)
         if not np.isfinite(v).all():
             raise InputError(f"backbone {self.name} gives NaN or infinite features")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 
+from ..memory import ran_out
+
 INTERRUPTED = "interrupted; features and runs so far are kept, and the next call goes on from there"
 # What a person can do about it, by the number of the system's error.
 ADVICE = {
@@ -11,10 +13,8 @@ ADVICE = {
     **dict.fromkeys((errno.EMFILE, errno.ENFILE), "raise the limit (ulimit -n), or use fewer --threads"),
     errno.EFBIG: "the file may not become so large: ask for a higher limit (ulimit -f)",
     errno.EROFS: "name another place",
-    errno.ENOMEM: "close other programs, or use fewer --threads",
+    errno.ENOMEM: "close other programs, raise the limit (ulimit -v), or use fewer --threads",
 }
-# As libraries say that memory ran out.
-NO_MEMORY = ("bad_alloc", "bad allocation", "can't allocate memory", "Failed to allocate", "can't start new thread")
 
 
 def explain(error: Exception) -> str:
@@ -23,8 +23,9 @@ def explain(error: Exception) -> str:
     while seen is not None:  # a library may have wrapped it
         if isinstance(seen, KeyboardInterrupt):
             return INTERRUPTED
-        if isinstance(seen, MemoryError) or any(text in str(seen) for text in NO_MEMORY):
-            return f"memory ran out; {ADVICE[errno.ENOMEM]}"
+        if ran_out(seen):
+            text = f" ({seen})" if isinstance(seen, MemoryError) and str(seen) else ""
+            return f"memory ran out{text}; {ADVICE[errno.ENOMEM]}"
         if isinstance(seen, OSError) and seen.errno in ADVICE:
             place = "" if seen.filename is None else f"{seen.filename}: "
             return f"{place}{seen.strerror}; {ADVICE[seen.errno]}"

@@ -18,6 +18,7 @@ import typer
 
 from .. import config as configuration
 from ..errors import InputError
+from ..memory import check_room, room_to_load
 from ..methods.findings import count
 from ..urls import place_of
 from .arguments import (
@@ -89,6 +90,7 @@ def options(
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """The global options, which become the configuration that is passed down."""
+    check_room(room_to_load(configuration.available_cores()))
     ctx.obj = configuration.Config(
         threads or configuration.available_cores(),
         cache or configuration.default_cache(),

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from ..errors import InputError
 from ..files import atomic_write
+from ..memory import THREAD, check_room
 from ..methods.findings import Findings, count, next_steps, privacy_sentence
 from ..urls import Url, filesystem
 
@@ -41,6 +42,7 @@ def progress_bar(total: int, text: str, unit: str) -> Iterator[Callable[[int], N
         TextColumn("{task.fields[rate]}"),
         TimeRemainingColumn(),
     )
+    check_room(THREAD)  # which draws it
     with Progress(*columns, console=console, disable=total == 0) as bar:
         task = bar.add_task(text, total=total, rate="")
 

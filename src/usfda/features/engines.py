@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
+from ..memory import THREAD, check_room
 from . import jobs
 from .jobs import Done, Job
 from .store import Store
@@ -37,6 +38,7 @@ class Threads:
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
         """The results, in the order of the items; after an error or Ctrl-C, what has not begun is dropped."""
+        check_room(THREAD * self.threads)
         pool = ThreadPoolExecutor(self.threads)
         running: deque[Future[Result]] = deque()
         try:

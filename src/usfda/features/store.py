@@ -143,6 +143,8 @@ class Store:
                     log.warning("%s: damaged (%s); the feature store starts anew", index, error)
                     _start(self.folder, number + 1)
         except OSError as error:
+            if error.errno == errno.ENOMEM:  # another place would not help
+                raise
             raise self._error(error.strerror or str(error)) from None
         except sqlite3.Error as error:
             raise self._error(str(error)) from None

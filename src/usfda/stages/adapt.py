@@ -23,7 +23,7 @@ from ..methods.mixture import Points, fit_mixture, typicality_of
 from ..methods.settings import PaperSettings
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model, versions
-from .common import METHODS, Clock, Method, check_choice, rounded, settings_from
+from .common import METHODS, Clock, Method, check_choice, rounded, settings_from, take_buffers
 
 log = logging.getLogger("usfda")
 
@@ -99,6 +99,7 @@ def adapt(
     clock = Clock()
     features = model.features(read_target(target, classes=classes), config=config, text="target features")
     clock.lap("features")
+    take_buffers(config.threads)
     before = was["samples"] + was.get("earlier_samples", 0) if update else 0
     if len(features) + before < FEW:
         log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)

@@ -7,7 +7,11 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, TypeVar, get_args
 
+import numpy as np
+from scipy.linalg import cholesky
+
 from ..errors import InputError
+from ..memory import BUFFER, check_room
 
 Method = Literal["usfda", "paper"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -33,6 +37,12 @@ def check_choice(what: str, given: str, choices: Sequence[str]) -> None:
     """Raise an error unless what is given is one of the choices."""
     if given not in choices:
         raise InputError(f"no {what} {given!r}; choose from {', '.join(choices)}")
+
+
+def take_buffers(threads: int) -> None:
+    """Let OpenBLAS take memory for its work, while it is certain that there is some."""
+    check_room(BUFFER * (threads + 1))
+    cholesky(np.eye(1))
 
 
 class Clock:

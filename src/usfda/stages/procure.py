@@ -33,7 +33,7 @@ from ..methods.privacy import (
 from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
 from ..methods.vendor import Geometry, SourceNetworks, Vendor
 from ..model import Model, versions
-from .common import METHODS, Clock, check_choice, rounded, settings_from
+from .common import METHODS, Clock, check_choice, rounded, settings_from, take_buffers
 
 if TYPE_CHECKING:
     from ..methods.procurement import Trained
@@ -112,6 +112,7 @@ def procure(
     clock = Clock()
     extractor, features = source_features(source, y, classes=classes, backbone=backbone, config=config)
     clock.lap("features")
+    take_buffers(config.threads)
     train, held_out = hold_out(features.y, settings.holdout)
     sizes = np.bincount(features.y)
     if privacy is not None:
