@@ -87,7 +87,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Path:
     (folder / "examples" / "kind4").rename(folder / "examples" / "okapi")
     for name in ("holiday", "photo", "a", "b"):
         Image.open(folder / "new-photos" / "kind4" / "000.png").resize((64, 64)).save(folder / f"{name}.jpg")
-    model = procure(folder / "photos", method="usfda", config=config)
+    model = procure(folder / "photos", method="usfda", backbone="pixels", config=config)
     model.save(folder / "vendor.usfda")
     adapt(model, folder / "new-photos", config=config).save(folder / "client.usfda")
     return folder
@@ -163,10 +163,12 @@ def test_what_a_page_shows_works(page: Path, place: Path) -> None:
                 assert not report, "".join(report)
 
 
-def calls(text: str) -> list[list[str]]:
-    """The arguments of every call of usfda in a text."""
-    found = re.findall(r"(?:^|\$ |`)usfda ((?:[a-z]|--)[^`#\n]*)", text, re.M)
-    return [shlex.split(call.replace("…", "").replace("\\|", "|")) for call in found]
+def calls(page: Path) -> list[list[str]]:
+    """The arguments of every call of usfda on a page, in blocks and between words."""
+    lines = [line for block in blocks_of(page) for line in block.text.splitlines()]
+    lines += re.findall(r"(?<!`)`([^`\n]+)`(?!`)", page.read_text())
+    found = [re.match(r"(?:\$ )?usfda ([^#]+)", line) for line in lines]
+    return [shlex.split(call[1].replace("…", "").replace("\\|", "|")) for call in found if call]
 
 
 @pytest.mark.parametrize("page", [TOP / "README.md", *(TOP / "docs").glob("*.md")], ids=lambda page: page.stem)
@@ -174,7 +176,7 @@ def test_every_call_names_a_command_and_options_that_exist(page: Path) -> None:
     from usfda.cli.main import app
 
     group: Any = typer.main.get_command(app)
-    for args in calls(page.read_text()):
+    for args in calls(page):
         command: Any = group
         for arg in args:
             if getattr(command, "commands", None) and not arg.startswith("-"):
