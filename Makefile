@@ -6,7 +6,7 @@ DEPLOYED := parquet serve sign
 # The environment of test-python: one for each Python, with torch and without.
 OTHER := .venv-$(notdir $(PYTHON))$(if $(filter no,$(TORCH)),-without-torch)
 
-.PHONY: demo test test-slow test-lowest test-newest test-python coverage lint bench fuzz soak lock sbom dist test-dist clean
+.PHONY: demo test test-slow test-lowest test-newest test-python coverage lint docs bench fuzz soak lock sbom dist test-dist clean
 
 demo: .venv/installed
 	$(BIN)/usfda demo
@@ -44,6 +44,10 @@ lint: .venv/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# The documentation site, docs/_build/html/index.html; a warning, such as a link that leads nowhere, is an error.
+docs: .venv/installed
+	$(BIN)/sphinx-build --quiet --fail-on-warning --keep-going docs docs/_build/html
 
 # Needs Office-31: make bench USFDA_OFFICE31=path/to/office31
 bench: .venv/installed
@@ -122,4 +126,4 @@ endif
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* demo-out build dist src/*.egg-info
+	rm -rf .venv .venv-* demo-out build dist docs/_build docs/generated src/*.egg-info

@@ -82,7 +82,11 @@ def test_the_sdist_can_be_built_and_tested(built: Path) -> None:
         assert {f"{folder}/{name}" for name in _files(ROOT / folder)} <= inside
     assert {f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")} <= inside
     assert {"LICENSE", "README.md", "CHANGELOG.md", "CITATION.cff", "Makefile", "constraints.txt"} <= inside
-    assert not [name for name in inside if name.startswith((".", "docs/results")) or name.endswith((".png", ".pyc"))]
+    assert not [
+        name
+        for name in inside
+        if name.startswith((".", "docs/results/", "docs/_build/", "docs/generated/")) or name.endswith((".png", ".pyc"))
+    ]
     assert size < 4_000_000
 
 

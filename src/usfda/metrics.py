@@ -1,4 +1,4 @@
-"""T_avg, T_unk, H, AUROC, calibration, one-shot (docs/method.md). All in percent, None where undefined."""
+"""T_avg, T_unk, H, AUROC, calibration, one-shot (docs/metrics.md). All in percent, None where undefined."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def evaluate(
     Returns
     -------
     dict
-        In percent, None where undefined; docs/method.md explains each. ``shared_classes`` and ``private_classes`` are
+        In percent, None where undefined; docs/metrics.md explains each. ``shared_classes`` and ``private_classes`` are
         those of the samples, ``suspects`` pairs of a private one with the class of the model that it may be, and
         ``source_model`` the same metrics of the vendor's model, where this one was adapted.
     """

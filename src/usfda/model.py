@@ -67,9 +67,6 @@ class Model:
 
     Attributes
     ----------
-    classes_ : list of str
-        The source classes and those that it was taught, in the order of the columns of ``predict_proba``, which has
-        one more: unknown.
     source_classes : list of str
         Those of the vendor alone.
     vendor : Vendor
@@ -91,7 +88,10 @@ class Model:
 
     @property
     def classes_(self) -> list[str]:
-        """The names of the classes: those of the source, then those that were taught."""
+        """The names of the classes: those of the source, then those that were taught.
+
+        The columns of ``predict_proba`` are in this order, with one more: unknown.
+        """
         taught = (self.card.get("deployment") or {}).get("taught", {})
         return [*self.source_classes, *list(taught)[: self.head.taught]]
 
