@@ -2,7 +2,8 @@
 #   docker build --build-arg PIP_EXTRA_INDEX_URL=... -t usfda .
 #   docker run -e USFDA_TOKEN=... -p 8000:8000 -v ./client.usfda:/model.usfda:ro -v usfda-data:/data usfda
 # Without USFDA_TOKEN it refuses to start: it listens at every address of its container.
-FROM python:3.12-slim AS build
+# Python 3.11 is what requirements.lock was made with.
+FROM python:3.11-slim-bookworm AS build
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 WORKDIR /build
@@ -11,11 +12,12 @@ COPY src src
 RUN python -m venv /opt/usfda \
     && /opt/usfda/bin/pip install --no-cache-dir --constraint requirements.lock '.[serve,sign]'
 
-FROM python:3.12-slim
+FROM python:3.11-slim-bookworm
 COPY --from=build /opt/usfda /opt/usfda
 ENV PATH=/opt/usfda/bin:$PATH PYTHONUNBUFFERED=1
 RUN useradd --uid 10001 --no-create-home usfda && mkdir /data && chown usfda /data
-USER usfda
+# By its number, so that Kubernetes can tell that it is not root.
+USER 10001
 VOLUME /data
 EXPOSE 8000
 HEALTHCHECK --start-period=30s --timeout=5s \

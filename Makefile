@@ -6,7 +6,7 @@ DEPLOYED := parquet serve sign
 # The environment of test-python: one for each Python, with torch and without.
 OTHER := .venv-$(notdir $(PYTHON))$(if $(filter no,$(TORCH)),-without-torch)
 
-.PHONY: demo test test-slow test-lowest test-newest test-python coverage lint docs bench fuzz soak lock sbom clean
+.PHONY: demo test test-slow test-lowest test-newest test-python coverage lint docs bench fuzz soak lock sbom dist test-dist clean
 
 demo: .venv/installed
 	$(BIN)/usfda demo
@@ -73,6 +73,24 @@ sbom: .venv-lock/installed
 	    | .venv-lock/bin/python -c 'import json, sys; bom = json.load(sys.stdin); del bom["metadata"]["tools"]; \
 	    [part.pop("externalReferences") for part in bom["components"]]; print(json.dumps(bom, indent=1))' > sbom.cdx.json
 
+# What is published: an sdist, the wheel that is made of it, and what the package index would say about both.
+dist: .venv/installed
+	rm -rf dist build src/*.egg-info
+	$(BIN)/python -m build
+	$(BIN)/twine check --strict dist/*
+
+# The wheel in an environment with nothing else, away from this checkout.
+test-dist: dist
+	set -e; place=$$(mktemp -d); trap 'rm -rf "$$place"' EXIT; \
+	$(PYTHON) -m venv $$place/venv; \
+	$$place/venv/bin/pip install --quiet --constraint constraints.txt "$$(echo dist/usfda-*.whl)[demo]"; \
+	cd $$place; export PATH=$$place/venv/bin:$$PATH USFDA_CACHE=$$place/cache; \
+	usfda --version; \
+	usfda demo; \
+	usfda procure demo-out/mnist --backbone pixels --for usfda -o vendor.usfda; \
+	usfda adapt vendor.usfda demo-out/uci -o client.usfda; \
+	usfda predict client.usfda demo-out/uci/0 -o labels.csv
+
 # Coverage-guided fuzzing, docs/fuzzing.md: make fuzz FUZZ_RUNS=10000 FUZZ_SEED=2
 FUZZ_RUNS ?= 1000000
 FUZZ_SEED ?= 1
@@ -108,4 +126,4 @@ endif
 	touch $@
 
 clean:
-	rm -rf .venv .venv-* demo-out build src/*.egg-info
+	rm -rf .venv .venv-* demo-out build dist docs/_build docs/generated src/*.egg-info

@@ -53,7 +53,7 @@ def _tensorboard(folder: str) -> Callable[[Model], None]:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise InputError("tracking with TensorBoard needs: pip install 'usfda[tensorboard]'") from None
+        raise InputError("tracking with TensorBoard needs: pip install 'usfda[track]'") from None
 
     def send(model: Model) -> None:
         with SummaryWriter(folder) as writer:
@@ -69,7 +69,7 @@ def _mlflow() -> Callable[[Model], None]:
         import mlflow
         from mlflow.entities import Metric, Param
     except ImportError:
-        raise InputError("tracking with MLflow needs: pip install 'usfda[mlflow]'") from None
+        raise InputError("tracking with MLflow needs: pip install 'usfda[track]'") from None
 
     def send(model: Model) -> None:
         stage, card = _stage(model)
