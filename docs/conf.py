@@ -58,7 +58,7 @@ def commands() -> str:
 def relink(app: object, relative_path: Path, parent_docname: str, content: list[str]) -> None:
     """Links of a file at the top of the project, as they are from a page of the site."""
     content[0] = content[0].replace("](examples/README.md", "](examples.md")
-    content[0] = re.sub(r"\[([^]]+)\]\((?:\.\./)?(?!docs/)[\w.-]+\.(?:cff|lock|json|py|ipynb|sh)\)", r"\1", content[0])  # no pages
+    content[0] = re.sub(r"\[([^]]+)\]\([\w.-]+\.(?:cff|lock|json|py|ipynb|sh)\)", r"\1", content[0])  # not pages
     content[0] = re.sub(r"\]\((?:\.\./)?docs/", "](", content[0])
     for name, page in PAGES.items():
         content[0] = content[0].replace(f"]({name}.md", f"]({page}.md")

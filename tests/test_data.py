@@ -256,6 +256,9 @@ class NAType:
     def __bool__(self) -> bool:
         raise TypeError("boolean value of NA is ambiguous")
 
+    def __repr__(self) -> str:
+        return "<NA>"
+
     __hash__ = None  # type: ignore[assignment]
 
 
