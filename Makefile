@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEPLOYED := parquet serve sign
 
-# The environment of test-python: one for each Python, with torch and without.
-OTHER := .venv-$(notdir $(PYTHON))$(if $(filter no,$(TORCH)),-without-torch)
+# The environment of test-python: one for each Python, whatever its path, with torch and without.
+OTHER := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')$(if $(filter no,$(TORCH)),-without-torch)
 
 .PHONY: demo test test-slow test-lowest test-newest test-python coverage lint bench fuzz soak lock sbom clean
 

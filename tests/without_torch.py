@@ -5,5 +5,7 @@ from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
-wanted = [*project["dependencies"], *extras["demo"], *extras["reproduce"], *extras["serve"], *extras["dev"]]
+wanted = project["dependencies"] + [
+    name for extra in ("demo", "reproduce", "ray", "s3", "serve", "sign", "dev") for name in extras[extra]
+]
 print(*(name for name in wanted if not name.startswith(("torch", "efficientnet-lite-pytorch", "usfda["))), sep="\n")
