@@ -96,7 +96,7 @@ $(OTHER)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OTHER)
 ifeq ($(TORCH),no)
 	$(OTHER)/bin/python tests/without_torch.py > $(OTHER)/requirements.txt
-	$(OTHER)/bin/pip install --quiet --requirement $(OTHER)/requirements.txt
+	$(OTHER)/bin/pip install --quiet --constraint constraints.txt --requirement $(OTHER)/requirements.txt
 	$(OTHER)/bin/pip install --quiet --no-deps --editable .
 else
 	$(OTHER)/bin/pip install --quiet --constraint constraints.txt --editable '.[demo,reproduce,dev]'
