@@ -3,8 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 DEPLOYED := parquet serve sign
 
-# The environment of test-python: one for each Python, with torch and without.
-OTHER := .venv-$(notdir $(PYTHON))$(if $(filter no,$(TORCH)),-without-torch)
+# The environment of test-python: one for each Python, whatever its path, with torch and without.
+OTHER := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')$(if $(filter no,$(TORCH)),-without-torch)
 
 .PHONY: demo test test-slow test-lowest test-newest test-python coverage lint docs bench fuzz soak lock sbom dist test-dist clean
 
@@ -118,7 +118,7 @@ $(OTHER)/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(OTHER)
 ifeq ($(TORCH),no)
 	$(OTHER)/bin/python tests/without_torch.py > $(OTHER)/requirements.txt
-	$(OTHER)/bin/pip install --quiet --requirement $(OTHER)/requirements.txt
+	$(OTHER)/bin/pip install --quiet --constraint constraints.txt --requirement $(OTHER)/requirements.txt
 	$(OTHER)/bin/pip install --quiet --no-deps --editable .
 else
 	$(OTHER)/bin/pip install --quiet --constraint constraints.txt --editable '.[demo,reproduce,dev]'

@@ -32,6 +32,16 @@ def state(place: Place) -> dict[str, int]:
     return found
 
 
+def wait_until_it_listens(process: Process) -> None:
+    """Until the program has taken over SIGTERM: before that, on a busy machine for seconds, it is Python that ends."""
+    status = Path(f"/proc/{process.pid}/status")
+    while process.poll() is None:
+        (caught,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("SigCgt"))
+        if int(caught, 16) >> (signal.SIGTERM - 1) & 1:
+            return
+        time.sleep(0.001)
+
+
 def wait_uniformly(process: Process, seconds: float, rng: random.Random) -> None:
     """Until a moment anywhere in its running time."""
     until = time.monotonic() + rng.uniform(0, seconds)
@@ -64,6 +74,8 @@ def strike(work: Work, command: Command, place: Place, sign: signal.Signals, rng
     whole = rng.random() < WHOLE
     process = place.start(command, before=default_signals, fork=not whole)
     try:
+        if sign != signal.SIGKILL:
+            wait_until_it_listens(process)
         if whole:
             wait_uniformly(process, LOADING, rng)
         elif rng.random() < 0.5:

@@ -13,6 +13,7 @@ from browser import Open
 from usfda import load
 
 pytest.importorskip("mlxtend")
+pytest.importorskip("torch")  # which the process that is started needs
 
 
 @pytest.fixture(scope="module")

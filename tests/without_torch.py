@@ -5,7 +5,9 @@ from pathlib import Path
 
 project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
 extras = project["optional-dependencies"]
-wanted = [*project["dependencies"]]
-for extra in ("demo", "heic", "parquet", "reproduce", "serve", "track", "dev"):
-    wanted += extras[extra]
+wanted = project["dependencies"] + [
+    name
+    for extra in ("demo", "heic", "parquet", "ray", "reproduce", "s3", "serve", "sign", "track", "dev")
+    for name in extras[extra]
+]
 print(*(name for name in wanted if not name.startswith(("torch", "efficientnet-lite-pytorch", "usfda["))), sep="\n")

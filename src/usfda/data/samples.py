@@ -250,7 +250,8 @@ class Features:
         return len(self.X)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
-        return np.array(self.X[:], dtype, copy=copy)
+        rows = self.X[:]
+        return np.asarray(rows, dtype) if copy is None else np.array(rows, dtype, copy=copy)  # NumPy 1 has no copy=None
 
     def __getitem__(self, index: np.ndarray) -> Features:
         return replace(
