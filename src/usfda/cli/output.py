@@ -166,8 +166,8 @@ def describe_training(training: dict[str, Any]) -> str:
     return text + (f"; source accuracy after each round, which tells when to stop: {rounds} %" if rounds else "")
 
 
-def describe_adaptation(findings: Findings, file: str, target: Sequence[str]) -> Iterator[str]:
-    """What was found, what to look at, and the next commands."""
+def describe_adaptation(findings: Findings, file: str, target: Sequence[str], reported: bool) -> Iterator[str]:
+    """What was found, what to look at, and the next commands; ``reported``: a report is being written already."""
     earlier = f" and {findings.earlier_samples} earlier ones" if findings.earlier_samples else ""
     samples = count(findings.samples, "sample")
     yield f"{file}: adapted to {samples}{earlier}, {findings.unknown_share:.1f} % called unknown"
@@ -179,7 +179,8 @@ def describe_adaptation(findings: Findings, file: str, target: Sequence[str]) ->
             for name in cluster.examples[:EXAMPLES]:
                 yield f"    {name}"
     for step in next_steps(findings, file, *target):
-        yield f"{step.name + ':':<8} {step.command}"
+        if not (reported and step.name == "look"):
+            yield f"{step.name + ':':<8} {step.command}"
 
 
 WORST = 10  # classes, and as many confusions, that are listed; --json has all

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -102,6 +103,7 @@ def procure(
         log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
         log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
     log.info("  %s", privacy_sentence(card["privacy"]))
+    log.info("next:    usfda adapt %s NEW-IMAGES -o client.usfda", shlex.quote(str(output)))
 
 
 def adapt(
@@ -178,7 +180,7 @@ def adapt(
     findings = adapted.findings
     assert findings is not None
     shown = [str(place_of(place)) if is_url(place) else place for place in target]
-    for line in describe_adaptation(findings, str(output), shown):
+    for line in describe_adaptation(findings, str(output), shown, reported=report_file is not None):
         log.info("%s", line)
     if signed_by is not None:
         log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)

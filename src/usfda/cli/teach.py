@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 from typing import Annotated
 
 import typer
@@ -53,6 +54,7 @@ def teach(
     log.info("%s: %s, %.1f %% called unknown", output, count(len(after.classes_), "class"), findings.unknown_share)
     for line in findings.sentences():
         log.info("  %s", line)
+    log.info("use it:  usfda predict %s PATH...", shlex.quote(str(output)))
 
 
 def clusters_of(pairs: list[str] | None) -> dict[int, str]:

@@ -146,6 +146,12 @@ class Findings:
             lines.append(
                 f"the unknown {form} {count(len(self.clusters), 'cluster')}, with samples in brackets: {sizes}{more}"
             )
+        elif self.method == "usfda" and self.verdict not in (None, "worse"):
+            # p_unknown is the sum over the clusters: without any, every score is 1.
+            lines.append(
+                "nothing is left that it calls unknown: it gives every further image a label, whatever it shows; "
+                "adapt it to such images first (adapt --update)"
+            )
         return lines
 
     def trust(self) -> str:
@@ -153,8 +159,8 @@ class Findings:
         if self.verdict is None:
             return "whether the adaptation helped was not measured: label some images and evaluate it"
         said = {
-            "better": "to be used, with a look at the borderline images: what looked better was better in four of five "
-            "measured tasks",
+            "better": "to be used, with a look at the lowest scores of each class: what looked better was better in "
+            "four of five measured tasks",
             "unclear": "not to be relied on unseen: look at some images of every class, or label some and evaluate it",
             "worse": "to be used with caution: this domain is unlike what the decision was made for",
         }[self.verdict]
@@ -256,8 +262,8 @@ def privacy_sentence(told: Mapping[str, Any]) -> str:
         return (text + "AUC above {auc_bound:.2f}").format(**told["noise"])
     text = "private, {least_images} images or more of every class" if told["private"] else "not private"
     if "membership" in told:
-        text += "; a simple attack ({attack}) tells {members} images of the source from {others} others with an AUC of "
-        text += "{auc:.2f} (0.5 is chance)"
+        text += "; who has the file and an image can tell whether it was among the source with an AUC of {auc:.2f} "
+        text += "(0.5 is chance, 1 is certainty; by {attack}, on {members} images of the source and {others} others)"
     return text.format(**{**told, **told.get("membership", {})})
 
 

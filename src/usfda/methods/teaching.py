@@ -77,7 +77,7 @@ def _with_named_clusters(head: UsfdaHead, named: Mapping[int, int], new: int) ->
     k, classes = head.classes, head.classes + new
     clusters = len(head.bias) - k
     if wrong := sorted(set(named) - set(range(1, clusters + 1))):
-        have = f"clusters 1 to {clusters}" if clusters else "no cluster"
+        have = "no cluster" if not clusters else "cluster 1" if clusters == 1 else f"clusters 1 to {clusters}"
         raise InputError(f"there is no cluster {wrong[0]}; the model has {have} of the unknown")
     becomes = np.concatenate([np.arange(k), [named.get(c, -1) for c in range(1, clusters + 1)]]).astype(int)
     rest = np.flatnonzero(becomes < 0)
