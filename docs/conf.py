@@ -66,6 +66,7 @@ def relink(app: object, relative_path: Path, parent_docname: str, content: list[
 
 def relink_page(app: object, docname: str, content: list[str]) -> None:
     """Links of a page to files at the top of the project."""
+    content[0] = content[0].replace("](../examples/README.md", "](examples.md")
     for name, page in PAGES.items():
         content[0] = content[0].replace(f"](../{name}.md", f"]({page}.md")
 

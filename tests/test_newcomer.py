@@ -198,3 +198,69 @@ def test_a_few_samples_say_nothing_of_absent_classes(vector_model: Model) -> Non
     findings = adapt(vector_model, np.concatenate([many, rare])).findings
     assert findings is not None
     assert "c2" not in findings.absent  # four are some
+
+
+def test_neither_images_nor_models_are_written_over(
+    run: Run, models: tuple[Path, Path], photos: Path, new_photos: Path, tmp_path: Path
+) -> None:
+    model, image = tmp_path / "m.usfda", tmp_path / "a.jpg"
+    model.write_bytes(models[1].read_bytes())
+    image.write_bytes(b"mine")
+    for call in (
+        ("report", model, new_photos, "-o", model),
+        ("evaluate", model, new_photos, "--json", model),
+        ("export", model, "-o", model),
+        ("procure", photos, "--for", "usfda", "--backbone", "pixels", "-o", image),
+        ("adapt", model, new_photos, "-o", tmp_path / "n.usfda", "--report", image),
+    ):
+        code, _, said = run(*call)
+        assert code == 2
+        assert "name another file" in said
+    assert load(model).adapted
+    assert image.read_bytes() == b"mine"
+
+
+def test_a_class_has_one_name_however_its_letters_are_composed(run: Run, photos: Path, tmp_path: Path) -> None:
+    """Folders that were packed on a Mac have ö as two characters."""
+    written = renamed(photos, tmp_path / "mac", kind0="Kopfho\u0308rer")
+    model = procure(written, method="usfda", backbone="pixels")
+    assert "Kopfh\u00f6rer" in model.classes_
+    for name in ("Kopfho\u0308rer", "Kopfh\u00f6rer"):
+        assert evaluate(model, written, classes=name)["shared_classes"] == ["Kopfh\u00f6rer"]
+
+
+def test_what_a_shell_makes_of_a_star(run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path) -> None:
+    photo = next((new_photos / "kind0").iterdir())
+    (tmp_path / "Thumbs.db").write_bytes(b"x")
+    code, shown, said = run("predict", models[1], tmp_path / "Thumbs.db", photo)
+    assert (code, shown.count("score")) == (0, 1)
+    assert "1 files left out, such as" in said
+    assert run("predict", models[1], tmp_path / "Thumbs.db")[0] == 2
+
+
+def test_classes_with_parts(run: Run, photos: Path, tmp_path: Path) -> None:
+    for kind in photos.iterdir():
+        for i, file in enumerate(sorted(kind.iterdir())):
+            place = tmp_path / "nested" / kind.name / f"{2023 + i % 2}"
+            place.mkdir(parents=True, exist_ok=True)
+            (place / file.name).write_bytes(file.read_bytes())
+    code, _, said = run("procure", tmp_path / "nested", "-o", tmp_path / "m.usfda")
+    assert code == 2
+    assert "is a class with parts such as 2023, give a .csv of paths and labels" in said
+
+
+def test_a_user_without_a_home(run: Run, models: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under a number that no list of users has."""
+    monkeypatch.delenv("USFDA_CACHE")
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.setattr(
+        Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("Could not determine home directory."))
+    )
+    assert main(["inspect", str(models[1])]) == 0
+
+
+def test_nothing_is_left_to_be_unknown(run: Run, models: tuple[Path, Path], tmp_path: Path) -> None:
+    names = [arg for cluster in load(models[1]).findings.clusters for arg in ("--name", f"{cluster.number}=new")]  # type: ignore[union-attr]
+    code, _, said = run("teach", models[1], *names, "-o", tmp_path / "t.usfda")
+    assert code == 0
+    assert "it gives every further image a label" in said

@@ -445,8 +445,13 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
 
         assert web.post("/model/rollback").json()["model"] == accepted
         assert web.send_images(target).json() == after
-        assert web.post("/teach", json={str(cluster["number"]): "giraffe"}).json()["model"] == taught["model"]
+        named = {str(cluster["number"]): "giraffe"}
+        assert web.post("/teach", json=named, params={"model": taught["model"]}).status_code == 409, "other clusters"
+        assert web.post("/teach", json=named, params={"model": accepted}).json()["model"] == taught["model"]
 
+        again = web.post("/adapt")
+        assert again.status_code == 409, "what the model has seen would count twice"
+        assert "0 of the kept images are new" in again.json()["detail"]
         more = write_grainy_photos(tmp_path / "more", [0, 5], 10, seed=5)
         assert web.send_images(more).status_code == 200
         assert web.post("/adapt").status_code == 202

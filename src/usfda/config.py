@@ -34,11 +34,14 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
-def default_cache() -> Path:
-    """``USFDA_CACHE``, or a folder ``usfda`` where the user's caches are."""
+def default_cache() -> Path | None:
+    """``USFDA_CACHE``, or a folder ``usfda`` where the user's caches are; None for a user without a home."""
     if place := os.environ.get("USFDA_CACHE"):
         return Path(place)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "usfda"
+    try:
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "usfda"
+    except RuntimeError:  # as in a container that runs under a number alone
+        return None
 
 
 @dataclass(frozen=True)

@@ -70,8 +70,13 @@ class Messages(logging.Handler):
         console.print(text, style="yellow" if warned else "", markup=False, highlight=False, soft_wrap=True)
 
 
-def check_output(*paths: Path | Url | None) -> None:
-    """Raise an error where a file cannot be written: before the long work, not after it."""
+def check_output(*paths: Path | Url | None, model: bool = False) -> None:
+    """Raise an error where a file cannot be written, or must not be: before the long work, not after it.
+
+    No image is written over, and a model only by another model.
+    """
+    from ..data.images import SUFFIXES  # which loads Pillow
+
     for path in paths:
         if path is None:
             continue
@@ -80,6 +85,10 @@ def check_output(*paths: Path | Url | None) -> None:
             continue
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file to write")
+        kept = {*SUFFIXES} if model else {*SUFFIXES, ".usfda"}
+        if path.suffix.lower() in kept:
+            kind = "a model" if path.suffix.lower() == ".usfda" else "an image"
+            raise InputError(f"{path}: has the name of {kind}, which this would not be; name another file")
         above = next(folder for folder in path.absolute().parents if folder.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise InputError(f"{path}: cannot be written in {above}")

@@ -75,7 +75,7 @@ def procure(
     from ..stages.procure import procure as run
 
     config = config_with(ctx.obj, engine, address)
-    check_output(output)
+    check_output(output, model=True)
     tracker = tracker_of(track)
     model = run(
         source,
@@ -123,7 +123,7 @@ def adapt(
     ] = None,
     reject_at_most: Annotated[
         str | None,
-        typer.Option(metavar="P", help="Call no more than this share of TARGET unknown, as `10%` or `0.1`."),
+        typer.Option(metavar="P", help="Call no more than this share of TARGET unknown, as `10%`, `10` or `0.1`."),
     ] = None,
     update: Annotated[
         bool, typer.Option("--update", help="Go on from a MODEL that was adapted before, with further images.")
@@ -158,7 +158,8 @@ def adapt(
     from ..stages.adapt import adapt as run
 
     config = config_with(ctx.obj, engine, address)
-    check_output(output, json_file, report_file)
+    check_output(output, model=True)
+    check_output(json_file, report_file)
     tracker = tracker_of(track)
     ready = model_of(model, backbone, signed_by)
     samples: Any = read_target(read_several(target), classes=classes)

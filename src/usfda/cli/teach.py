@@ -45,7 +45,7 @@ def teach(
     from ..methods.findings import count
     from ..stages.teach import teach as run
 
-    check_output(output)
+    check_output(output, model=True)
     before = model_of(model, backbone)
     after = run(before, examples, names=clusters_of(name), forget=forget or (), config=ctx.obj)
     after.save(output, backbone=not without_backbone)

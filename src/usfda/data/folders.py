@@ -18,6 +18,7 @@ from .images import OTHER_PICTURES, SUFFIXES
 from .samples import Paths, Samples
 
 log = logging.getLogger("usfda")
+HIDDEN = (".", "__MACOSX")  # names of files and folders that nobody means begin so
 
 
 def _is_image(path: str) -> bool:
@@ -40,7 +41,7 @@ def _warn_of_others(folder: Path, others: Counter[str]) -> None:
 def _entries(folder: Path) -> tuple[list[Path], list[str]]:
     """Sub-folders, and the names of images, directly in a folder, sorted; hidden ones are left out."""
     with os.scandir(folder) as found:
-        entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith("."))
+        entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(HIDDEN))
     return [folder / name for name, is_folder in entries if is_folder], [name for name, _ in entries if _is_image(name)]
 
 
@@ -72,8 +73,12 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
 
 def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:
     if below:
+        parts = [{sub.name for sub in _entries(f)[0]} for f in below]
         names = ", ".join(str(f) for f in below[:3])
-        raise InputError(f"{folder}: wrong folder level, class folders lie one level deeper; give one of {names}")
+        text = f"{folder}: wrong folder level, class folders lie one level deeper; give one of {names}"
+        if common := set.intersection(*parts):
+            text += f"; if {below[0].name} is a class with parts such as {min(common)}, give a .csv of paths and labels"
+        raise InputError(text)
     if loose:
         raise InputError(
             f"{folder}: wrong folder level, images lie directly in it; give the folder above, with one folder per class"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import struct
@@ -13,6 +14,7 @@ from dataclasses import replace
 from itertools import chain
 from pathlib import Path
 from typing import Any
+from unicodedata import normalize
 
 import numpy as np
 from PIL import Image
@@ -26,9 +28,11 @@ from .images import MAX_FILE, SUFFIXES, picture
 from .lists import LISTS, read_list
 from .samples import MAX_NAME, Features, Held, Mapped, Matrix, Paths, Samples
 
+log = logging.getLogger("usfda")
 MAX_FEATURES = 2**36  # bytes of a .npz that is fetched from a URL
 LARGE, RATIO = 2**28, 100  # bytes of an array, and how many times its size in the file: beyond both it is a bomb
 UNKNOWN = "unknown"  # the answer for what no class fits; no class may be called so
+FIRST_MARK = 0x300  # of the characters that change the one before them
 PIECE = 4096  # vectors that are looked at together: those of a file are never all in memory
 
 
@@ -68,6 +72,7 @@ def read(
         where, found = str(source), _read_path(Path(source), labelled, classes)
     else:
         where, found = "the samples", _read_object(source)
+    found = _composed(found)
     if y is not None:
         if len(y) != len(found):
             raise InputError(f"{len(found)} samples but {len(y)} labels")
@@ -81,6 +86,16 @@ def read(
     return found
 
 
+def _composed(found: Samples | Features) -> Samples | Features:
+    """With names in one spelling: folders that come from a Mac may have ö as an o and two dots."""
+    if found.labels is None or found.labels.dtype.kind != "U" or not found.labels.dtype.itemsize:
+        return found
+    if (np.ascontiguousarray(found.labels).view(np.uint32) < FIRST_MARK).all():
+        return found
+    names, positions = np.unique(found.labels, return_inverse=True)
+    return replace(found, labels=np.asarray([normalize("NFC", name) for name in names])[positions])
+
+
 def _standard_input() -> Iterator[str]:
     try:
         yield from sys.stdin
@@ -90,6 +105,11 @@ def _standard_input() -> Iterator[str]:
 
 def read_several(sources: Sequence[Any]) -> Samples | Features:
     """What several paths have, one after the other, with the names of folders as labels; images or vectors."""
+    if len(sources) > 1:  # as a shell's photos/* gives them
+        others = [source for source in sources if _is_other_file(source)]
+        if others:
+            log.warning("%d files left out, such as %s: neither images, lists nor features", len(others), others[0])
+        sources = [source for source in sources if source not in others] or sources
     found = [read(source) for source in sources]
     if len(found) == 1:
         return found[0]
@@ -106,6 +126,13 @@ def read_several(sources: Sequence[Any]) -> Samples | Features:
     if len({(one.backbone, one.X.shape[1]) for one in vectors}) > 1:
         raise InputError("these features come from different backbones; give those of one")
     return Features(np.concatenate([one.X[:] for one in vectors]), together, vectors[0].backbone)
+
+
+def _is_other_file(source: Any) -> bool:
+    if not isinstance(source, str | os.PathLike) or is_url(source) or str(source) == "-":
+        return False
+    path = Path(source)
+    return path.suffix.lower() not in {*SUFFIXES, *LISTS, ".npz"} and is_file(path)
 
 
 def read_target(source: Any, *, classes: str | Sequence[str] | None = None) -> Samples | Features:
@@ -131,7 +158,9 @@ def check_source(source: Samples | Features) -> None:
     if len(counts) < 2:
         raise InputError(f"the source has a single class ({next(iter(counts))}); at least two are needed")
     if few := sorted(name for name, n in counts.items() if n < 2):
-        raise InputError(f"fewer than two usable images in class {', '.join(few)}; add some, or leave it out")
+        raise InputError(
+            f"fewer than two usable images in class {', '.join(few)}; add some, or leave it out (--classes)"
+        )
     check_class_names(list(counts))
 
 
@@ -154,7 +183,7 @@ def class_names(text: str) -> list[str]:
         names = [line.strip() for line in read_text(file).splitlines()]
     else:
         names = [name.strip() for name in text.split(",")]
-    names = [name for name in names if name]
+    names = [normalize("NFC", name) for name in names if name]
     if not names:
         raise InputError("--classes names no class")
     return names

@@ -209,10 +209,15 @@ def _routes(service: Service) -> APIRouter:
         return Serving(model=service.rollback())
 
     @routes.post("/teach", responses=_errors(400, 408, 409, 413, 422))
-    def teach(names: Names) -> Taught:
+    def teach(
+        names: Names,
+        model: Annotated[
+            str | None, Query(description="The sha256 of the model whose clusters are meant; 409 where another serves.")
+        ] = None,
+    ) -> Taught:
         """Give clusters of the unknown the names of classes, new ones or ones that the model has."""
         try:
-            sha256, classes = service.teach({int(number): name for number, name in names.items()})
+            sha256, classes = service.teach({int(number): name for number, name in names.items()}, model)
         except InputError as error:
             raise HTTPException(422, str(error)) from None
         return Taught(model=sha256, classes=classes)

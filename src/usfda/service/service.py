@@ -194,7 +194,9 @@ class Service:
                 raise Conflict(f"{len(places)} images are kept; an adaptation needs {self.limits.needed}")
             served = self.models.current
             new = sum(place.number > served.entry.seen for place in places)
-            update = isinstance(served.model.head, UsfdaHead) and new >= FEWEST_NEW
+            update = isinstance(served.model.head, UsfdaHead)
+            if update and new < FEWEST_NEW:  # the others would count twice
+                raise Conflict(f"{new} of the kept images are new to this model; an adaptation needs {FEWEST_NEW}")
             target = self.kept.target(places)
             self.adaptation.end()
             self.adaptation.start(
@@ -209,6 +211,7 @@ class Service:
                     max(1, self._threads // 2),
                 )
             )
+            log.info("an adaptation to %d images begins", new if update else len(places))
 
     def accept(self) -> str:
         """Let the adapted model serve; its sha256."""
@@ -217,7 +220,7 @@ class Service:
                 raise Conflict("no adaptation is ready")
             served = self.models.accept(self.adaptation.seen)
             self.adaptation.end()
-        return served.entry.sha256
+        return self._now_serving(served, "was adapted")
 
     def discard(self) -> None:
         """Forget the adaptation."""
@@ -225,6 +228,7 @@ class Service:
             if self.adaptation.state == "idle":
                 raise Conflict("there is no adaptation")
             self.adaptation.end()
+        log.info("the adaptation was discarded")
 
     def rollback(self) -> str:
         """Let the model before the present one serve again; its sha256."""
@@ -232,18 +236,27 @@ class Service:
             self._check_settled()
             if not self.models.earlier:
                 raise Conflict("there is no earlier model")
-            return self.models.rollback().entry.sha256
+            return self._now_serving(self.models.rollback(), "was there before")
 
-    def teach(self, names: Mapping[int, str]) -> tuple[str, list[str]]:
-        """Give clusters of the unknown the names of classes; the sha256 of the model, and its classes."""
+    def teach(self, names: Mapping[int, str], model: str | None = None) -> tuple[str, list[str]]:
+        """Give clusters of the unknown the names of classes; the sha256 of the model, and its classes.
+
+        ``model`` is the sha256 of the model whose clusters are meant: another one numbers them otherwise.
+        """
         from ..stages.teach import teach  # which needs SciPy
 
         with self._change:
             self._check_settled()
+            if model not in (None, self.models.current.entry.sha256):
+                raise Conflict("another model serves by now, whose clusters have other numbers; look at them again")
             if not isinstance(self.models.current.model.head, UsfdaHead):
                 raise Conflict("the model has no clusters yet; adapt it first")
             served = self.models.add(teach(self.models.current.model, names=names))
-        return served.entry.sha256, served.model.classes_
+        return self._now_serving(served, f"was taught {', '.join(names.values())}"), served.model.classes_
+
+    def _now_serving(self, served: Served, why: str) -> str:
+        log.info("now serving model %s, which %s", served.entry.sha256[:12], why)
+        return served.entry.sha256
 
     def _check_settled(self) -> None:
         if self.adaptation.state in ("running", "ready"):

@@ -89,7 +89,7 @@ function makeCluster({ number, images, examples }) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     change(find("taught"), async () => {
-      await post("/teach", { [number]: field.value.trim() });
+      await post(`/teach?model=${model.hash}`, { [number]: field.value.trim() });
       find("clusters-title").focus();
       return `${field.value.trim()} is a class now.`;
     });
