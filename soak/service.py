@@ -196,7 +196,7 @@ def worker_killed(work: Work, rng: random.Random) -> Iterator[Outcome]:
         episode.send(web, 1)
         episode.adapt(web)
         started.end(signal.SIGTERM)
-        message = next((line for line in started.said.splitlines() if "adaptation" in line), "")
+        message = next((line for line in started.said.splitlines() if "adaptation failed" in line), "")
         sound = state == "failed" and "memory" in message
     yield Outcome("worker killed for memory", "serve", sound, message)
     place.remove()
