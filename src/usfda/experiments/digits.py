@@ -18,7 +18,9 @@ from sklearn.datasets import load_digits
 from ..config import Config
 from ..data.reading import read
 from ..errors import InputError
+from ..methods.heads import PrototypeHead
 from ..metrics import evaluate
+from ..model import Model
 from ..report.build import write_report
 from ..stages.adapt import adapt
 from ..stages.procure import procure
@@ -116,14 +118,18 @@ def run(folder: Path, out: Console, config: Config) -> dict[str, dict[str, Any]]
     for line in [f"{findings.samples} unlabelled images", *findings.sentences()]:
         out.print(f"  {line}")
     out.print(f"$ usfda evaluate {client} {uci} --classes {target}", style="dim")
+    vendors = procured.vendor
+    nearest = Model(procured.classes_, vendors, PrototypeHead.build(vendors, {}), procured.backbone, procured.card)
     results = {
         "source model": evaluate(procured, uci, classes=TARGET, config=config),
+        "class means": evaluate(nearest, uci, classes=TARGET, config=config),
         "adapted": evaluate(adapted, uci, classes=TARGET, config=config),
     }
     table = Table(*["", *METRICS.values()])
     for name, result in results.items():
         table.add_row(name, *(f"{result[key]:.1f}" for key in METRICS))
     out.print(table)
+    out.print("  source model: the vendor's networks; class means: the nearest of the vendor's, with its threshold")
     report = folder / "report.html"
     out.print(f"$ usfda report {client} {uci} --classes {target} --labelled -o {report}", style="dim")
     shown = read(uci, classes=TARGET, labelled=True)
