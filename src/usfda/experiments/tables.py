@@ -135,7 +135,8 @@ def measured(records: Iterable[Record]) -> str:
     if not (found := [record for record in every if "date" in record]):
         return "Measured by a version that kept no date"
     commits, hardware = ([r[key] for r in found if r[key]] for key in ("commit", "hardware"))
-    versions = [record["versions"]["usfda"] for record in found if "usfda" in record["versions"]]
+    # Of a checkout the commit says it: the version that is installed may be another.
+    versions = [r["versions"]["usfda"] for r in found if not r["commit"] and "usfda" in r["versions"]]
     text = f"Measured {max(record['date'] for record in found)}"
     for before, values in ((" with usfda ", versions), (" at commit ", commits), (" on ", hardware)):
         text += before + " and ".join(dict.fromkeys(values)) if values else ""
