@@ -27,9 +27,9 @@ from usfda.data.reading import read
 from usfda.errors import InputError
 from usfda.experiments.compare import Comparison, compare
 from usfda.experiments.runner import Journal, Runner
-from usfda.experiments.runs import Record, Run
+from usfda.experiments.runs import Record, Run, commit
 from usfda.experiments.systems import SYSTEMS, get_system
-from usfda.experiments.tables import Summary
+from usfda.experiments.tables import Summary, measured
 from usfda.experiments.tasks import Task, TaskReader
 from usfda.features.store import Store, clear_store
 
@@ -214,6 +214,42 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
     text = (tmp_path / "out" / "results.md").read_text()
     assert "First on H: **" in text
     assert "farther than any source sample" in text
+    assert f"usfda compare SOURCE TARGET --methods source-only,{Path(own).name}:Nearest," in text
+    assert f"Measured {max(run['date'] for run in result['runs'])} " in text
+    assert ": 2/2/1. " in text
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git")
+def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
+    assert commit(tmp_path) is None
+
+    def git(*words: str) -> str:
+        who = ["-c", "user.name=x", "-c", "user.email=x"]
+        done = subprocess.run(["git", *who, *words], cwd=tmp_path, capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
+    git("init")
+    (tmp_path / "code.py").write_text("1")
+    git("add", ".")
+    git("commit", "-m", "first")
+    git("tag", "v1")
+    commit.cache_clear()
+    assert commit(tmp_path) == git("rev-parse", "--short", "HEAD")
+    (tmp_path / "code.py").write_text("2")
+    commit.cache_clear()
+    assert commit(tmp_path) == git("rev-parse", "--short", "HEAD") + "+"
+    commit.cache_clear()
+
+
+def test_pages_say_when_and_where_they_were_measured() -> None:
+    first = {"date": "2026-01-02", "commit": "aaa", "hardware": "2 cores, no GPU", "versions": {"usfda": "1"}}
+    second = first | {"date": "2026-01-01", "versions": {"usfda": "2"}}
+    older = {"versions": {"usfda": "0"}}
+    assert measured([first, second]) == "Measured 2026-01-02 at commit aaa on 2 cores, no GPU"
+    assert measured([first | {"commit": None}]) == "Measured 2026-01-02 with usfda 1 on 2 cores, no GPU"
+    assert measured([first, older]) == f"{measured([first])}, some runs earlier"
+    assert measured([first, first | {"commit": "bbb"}]).count("at commit aaa and bbb on") == 1
+    assert measured([older]) == "Measured by a version that kept no date"
 
 
 def test_finished_runs_are_not_repeated(own: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

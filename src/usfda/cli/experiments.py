@@ -55,6 +55,7 @@ def compare(
     from ..experiments.compare import compare as run
     from ..experiments.datasets import benchmark_tasks
     from ..experiments.display import brief, watch
+    from ..experiments.runner import without_folders
     from ..experiments.tasks import Task
 
     config: Config = ctx.obj
@@ -70,10 +71,14 @@ def compare(
     chosen = list(SYSTEMS)
     if methods is not None and not (chosen := [name.strip() for name in methods.split(",") if name.strip()]):
         raise InputError(f"--methods names no system; choose from {', '.join(SYSTEMS)}")
+    places = "SOURCE TARGET" if data is None else f"--data DIR --protocol {protocol or PROTOCOLS[0]}"
+    command = f"usfda compare {places}"
+    for option, given in (("tasks", tasks), ("methods", methods), ("seeds", seeds), ("backbone", backbone)):
+        command += f" --{option} {without_folders(str(given))}" if given is not None else ""
     with watch(console if console.is_terminal and config.progress is not silent else None) as shown:
         rows = run(
             wanted, output, methods=list(dict.fromkeys(chosen)), seeds=seeds, backbone=backbone, config=config,
-            shown=shown,
+            shown=shown, command=command,
         )  # fmt: skip
     out.print(brief(rows))
     log.info("%s: results.md, results.csv, results.json; every run in runs.jsonl", output)

@@ -11,7 +11,7 @@ from ..model import versions
 from .runner import Runner, Settings
 from .runs import Experiment, Record
 from .systems import SYSTEMS, get_system
-from .tables import Summary, summarise, write_comparison
+from .tables import Summary, class_counts, measured, summarise, write_comparison
 from .tasks import Task
 
 
@@ -32,6 +32,7 @@ def compare(
     settings: Mapping[str, Settings] | None = None,
     config: Config | None = None,
     shown: Callable[[list[Summary], Record | None], None] = lambda rows, record: None,
+    command: str | None = None,
 ) -> list[Summary]:
     """Run systems on tasks.
 
@@ -56,6 +57,8 @@ def compare(
         How to run.
     shown : callable, optional
         Called with the rows so far, when all is prepared and after each run, whose record it is given.
+    command : str, optional
+        For the page: the command that does the same.
 
     Returns
     -------
@@ -79,6 +82,9 @@ def compare(
     found = runner.run(Comparison(), tasks, {method: (method, {}) for method in kinds}, watched)
     done = rows(found)
     backbone_of = runner.reader.backbone_of(runner.reader.read(tasks[0])[0])
-    about = {"backbone": backbone_of and backbone_of.name, "seeds": seeds, "versions": versions()}
+    about = {
+        "backbone": backbone_of and backbone_of.name, "seeds": seeds, "versions": versions(), "command": command,
+        "measured": measured(runner.records), "classes": class_counts([runner.reader.read(task) for task in tasks]),
+    }  # fmt: skip
     write_comparison(Path(out), done, [*runner.records, *runner.failed], about, tasks)
     return done

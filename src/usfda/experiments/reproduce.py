@@ -22,7 +22,7 @@ from .figures import Picture, rc_context
 from .protocols import NAMES, Pair
 from .runner import Runner, Settings, Systems
 from .runs import Experiment, Record
-from .tables import csv_table, markdown_table, write_text
+from .tables import csv_table, markdown_table, measured, write_text
 from .tasks import Task
 
 log = logging.getLogger("usfda")
@@ -170,5 +170,7 @@ def page(name: str, result: Result, runner: Runner, data: DataFolder) -> str:
         )
     used = [", ".join(f"{library} {number}" for library, number in r["versions"].items()) for r in runner.records]
     versions = "; some runs: ".join(dict.fromkeys(used))
-    parts.append(f"Seeds 0 to {runner.seeds - 1}; backbone {runner.backbone_name}; {versions}.")
+    parts.append(
+        f"{measured(runner.records)}. Seeds 0 to {runner.seeds - 1}; backbone {runner.backbone_name}; {versions}."
+    )
     return "\n\n".join(parts) + "\n"

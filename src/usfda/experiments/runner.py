@@ -80,6 +80,11 @@ class Journal:
         return record
 
 
+def without_folders(given: str) -> str:
+    """Names of files in an option, as in ``onnx:FILE`` or ``uan,FILE.py:Class``, without their places."""
+    return re.sub(r"[^:,@]*[/\\]", "", given)
+
+
 class Runner:
     """Runs experiments.
 
@@ -120,7 +125,7 @@ class Runner:
         self.settings = settings or {}
         self.journal = Journal(out / "runs.jsonl")
         self.reader = TaskReader(backbone, self.config)
-        self.backbone_name = re.sub(r"[^:]*[/\\]", "", backbone)  # without the place of a file
+        self.backbone_name = without_folders(backbone)
         self.records: list[Record] = []
         self.failed: list[Record] = []
 

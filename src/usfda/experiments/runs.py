@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import time
 import traceback
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
 from ..backbones.backbone import Backbone
-from ..config import Config
+from ..config import Config, available_cores
 from ..data.samples import Features
 from ..methods.decision import Decision
 from ..metrics import one_shot, score_decision
@@ -79,8 +84,27 @@ class Experiment:
 
 def circumstances(system: System) -> dict[str, Any]:
     """What a record says about how it came about."""
-    backbone = system.backbone and system.backbone.name
-    return {"settings": system.all_settings(), "backbone": backbone, "versions": versions()}
+    import torch
+
+    gpu = "a GPU" if torch.cuda.is_available() and system.config.device != "cpu" else "no GPU"
+    return {
+        "settings": system.all_settings(),
+        "backbone": system.backbone and system.backbone.name,
+        "versions": versions(),
+        "date": datetime.now(UTC).date().isoformat(),
+        "commit": commit(),
+        "hardware": f"{available_cores()} cores, {gpu}",
+    }
+
+
+@cache
+def commit(root: Path = Path(__file__).parents[3]) -> str | None:
+    """The commit of the checkout that this code runs from, with + where files differ from it; None where it is none."""
+    if (root / ".git").exists():
+        command = ["git", "-C", str(root), "describe", "--always", "--exclude=*", "--dirty=+"]
+        with suppress(OSError, subprocess.CalledProcessError):  # no git; or it may not read what another user owns
+            return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    return None
 
 
 def check_decision(decision: Decision, n: int, classes: int) -> None:

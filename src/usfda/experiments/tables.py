@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.samples import Features
 from ..files import atomic_write
 from .runs import Record
 from .systems.api import System
@@ -128,6 +129,26 @@ def cells(row: Summary) -> list[str]:
     ]
 
 
+def measured(records: Iterable[Record]) -> str:
+    """When, from which code and on what the records were made; of the date the newest, of the rest all that occur."""
+    every = list(records)
+    if not (found := [record for record in every if "date" in record]):
+        return "Measured by a version that kept no date"
+    commits, hardware = ([r[key] for r in found if r[key]] for key in ("commit", "hardware"))
+    # Of a checkout the commit says it: the version that is installed may be another.
+    versions = [r["versions"]["usfda"] for r in found if not r["commit"] and "usfda" in r["versions"]]
+    text = f"Measured {max(record['date'] for record in found)}"
+    for before, values in ((" with usfda ", versions), (" at commit ", commits), (" on ", hardware)):
+        text += before + " and ".join(dict.fromkeys(values)) if values else ""
+    return text if len(found) == len(every) else f"{text}, some runs earlier"
+
+
+def class_counts(sides: Iterable[tuple[Features, Features]]) -> str:
+    """The sizes of the label sets, such as 10/10/11: shared, of the source alone, of the target alone."""
+    known = [(set(source.classes), set(target.classes)) for source, target in sides]
+    return " or ".join(dict.fromkeys(f"{len(s & t)}/{len(s - t)}/{len(t - s)}" for s, t in known))
+
+
 def markdown(rows: Sequence[Summary], tasks: Sequence[Task], about: Mapping[str, Any]) -> str:
     """The page of a comparison."""
     metric = "h_score" if any(row.overall["h_score"].mean is not None for row in rows) else "t_avg"
@@ -137,6 +158,10 @@ def markdown(rows: Sequence[Summary], tasks: Sequence[Task], about: Mapping[str,
     lines = [
         f"Mean ± deviation over the seeds ({about['seeds']}) of the mean over the tasks ({', '.join(names)}); backbone "
         f"{about['backbone'] or 'none, features'}; seconds per run on one thread; parameters learnt in `adapt`.",
+        "",
+        *([f"```\n{about['command']}\n```", ""] if about["command"] else ()),
+        f"{about['measured']}. Classes that source and target share, of the source alone, of the target alone: "
+        f"{about['classes']}. Every system is taken as its last step leaves it; no target label selects anything.",
         "",
         f"First on {METRICS[metric]}: **{first.method}** ({first.overall[metric]})."
         if first
