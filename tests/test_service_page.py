@@ -112,7 +112,9 @@ def test_images_are_answered_however_they_come(visit: Open, port: int, target: l
     check_quiet(seen, port)
 
 
-def test_adapt_accept_name_and_roll_back(visit: Open, port: int, vendor: Path, target: list[Path]) -> None:
+def test_adapt_accept_name_and_roll_back(
+    visit: Open, port: int, vendor: Path, target: list[Path], tmp_path: Path
+) -> None:
     seen = opened(visit, port)
     page = seen.page
     assert page.get_by_role("button", name="Start an adaptation").is_disabled()
@@ -162,6 +164,8 @@ def test_adapt_accept_name_and_roll_back(visit: Open, port: int, vendor: Path, t
     page.get_by_role("button", name="Roll back to the model before").click()
     page.locator("#model-text", has_text="serves again").wait_for()
     assert "giraffe" not in page.locator("#classes li").all_inner_texts()
+    page.locator("#files").set_input_files(write_grainy_photos(tmp_path / "more", [0, 5], 4, seed=5))
+    page.locator("#kept", has_text="48 images are kept.").wait_for()  # without new ones it would not start
     page.get_by_role("button", name="Start an adaptation").click()
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Start an adaptation").wait_for()
