@@ -206,18 +206,22 @@ def test_neither_images_nor_models_are_written_over(
     model, image = tmp_path / "m.usfda", tmp_path / "a.jpg"
     model.write_bytes(models[1].read_bytes())
     image.write_bytes(b"mine")
+    listed = tmp_path / "list.csv"
+    listed.write_text(f"path,label\n{next((new_photos / 'kind0').iterdir())},mug\n")
     for call in (
         ("report", model, new_photos, "-o", model),
         ("evaluate", model, new_photos, "--json", model),
         ("export", model, "-o", model),
         ("procure", photos, "--for", "usfda", "--backbone", "pixels", "-o", image),
         ("adapt", model, new_photos, "-o", tmp_path / "n.usfda", "--report", image),
+        ("predict", model, listed, "-o", listed),
     ):
         code, _, said = run(*call)
         assert code == 2
         assert "name another file" in said
     assert load(model).adapted
     assert image.read_bytes() == b"mine"
+    assert listed.read_text().endswith(",mug\n")
 
 
 def test_a_class_has_one_name_however_its_letters_are_composed(run: Run, photos: Path, tmp_path: Path) -> None:

@@ -213,3 +213,16 @@ def test_the_page_of_http_has_every_route(models: Path) -> None:
         for verb in verbs:
             route = re.sub(r"{\w+}", "SHA256", f"`{verb.upper()} {path}`")
             assert route in page, f"docs/http.md does not tell of {route}"
+
+
+def between(page: str, start: str, end: str) -> str:
+    text = (TOP / page).read_text().replace("(docs/", "(")
+    return text[text.index(start) : text.index(end)]
+
+
+def test_a_table_in_two_places_is_the_same() -> None:
+    """A reader finds it where it is needed; it is written once and copied."""
+    marks = "<!-- results -->", "<!-- end of results -->"
+    assert between("README.md", *marks) == between("docs/results.md", *marks)
+    marks = "<!-- table -->", "<!-- end of table -->"
+    assert between("docs/results/compare-open-partial.md", *marks) == between("docs/results.md", *marks)

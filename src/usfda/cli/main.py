@@ -147,6 +147,7 @@ def predict(
         raise InputError(f"--format {form} does not go with {output}, whose name says {by_name}; leave one out")
     if form == "parquet" and output is None:
         raise InputError("--format parquet is for a file; name one with -o")
+    check_output(output, inputs=paths)
     ready = model_of(model, backbone, signed_by)
     wanted = read_several(paths)
     if no_store:

@@ -70,10 +70,10 @@ class Messages(logging.Handler):
         console.print(text, style="yellow" if warned else "", markup=False, highlight=False, soft_wrap=True)
 
 
-def check_output(*paths: Path | Url | None, model: bool = False) -> None:
+def check_output(*paths: Path | Url | None, model: bool = False, inputs: Sequence[str] = ()) -> None:
     """Raise an error where a file cannot be written, or must not be: before the long work, not after it.
 
-    No image is written over, and a model only by another model.
+    No image is written over, a model only by another model, and none of the ``inputs``.
     """
     from ..data.images import SUFFIXES  # which loads Pillow
 
@@ -89,6 +89,8 @@ def check_output(*paths: Path | Url | None, model: bool = False) -> None:
         if path.suffix.lower() in kept:
             kind = "a model" if path.suffix.lower() == ".usfda" else "an image"
             raise InputError(f"{path}: has the name of {kind}, which this would not be; name another file")
+        if path.exists() and any(Path(given).exists() and path.samefile(given) for given in inputs):
+            raise InputError(f"{path}: would be written over what is read; name another file")
         above = next(folder for folder in path.absolute().parents if folder.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise InputError(f"{path}: cannot be written in {above}")

@@ -35,7 +35,7 @@ def report(
     from ..data.reading import read
     from ..report.build import write_report
 
-    check_output(output)
+    check_output(output, inputs=[target])
     ready = model_of(model, backbone)
     found = read(target, classes=classes, labelled=labelled)
     write_report(

@@ -54,6 +54,8 @@ def teach(
     log.info("%s: %s, %.1f %% called unknown", output, count(len(after.classes_), "class"), findings.unknown_share)
     for line in findings.sentences():
         log.info("  %s", line)
+    if findings.clusters:
+        log.info("  the clusters that remain have new numbers: look at them again before you name another")
     log.info("use it:  usfda predict %s PATH...", shlex.quote(str(output)))
 
 

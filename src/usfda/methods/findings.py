@@ -232,8 +232,8 @@ def next_steps(findings: Findings | None, model: str, *target: str) -> list[Step
         return [Step("adapt", f"usfda adapt {file} {place} -o client.usfda", "fit the model to these images; no label")]
     steps = [Step("look", f"usfda report {file} {place} -o report.html", "see the images, their labels and clusters")]
     if findings.clusters:
-        named = f"--name {findings.clusters[0].number}=NAME"
-        steps.append(Step("teach", f"usfda teach {file} {named} -o {file}", "a cluster that you name becomes a class"))
+        named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:3])  # together: teaching numbers anew
+        steps.append(Step("teach", f"usfda teach {file} {named} -o {file}", "clusters that you name become classes"))
     if findings.verdict != "better":
         steps.append(Step("check", f"usfda evaluate {file} LABELLED", "measure it on some images that you label"))
     return [*steps, Step("use it", f"usfda predict {file} PATH...", "labels for further images")]
