@@ -173,7 +173,7 @@ def test_sentences_and_next_steps() -> None:
     steps = {step.name: step.command for step in next_steps(found, "it's mine.usfda", "new photos")}
     assert list(steps) == ["look", "teach", "use it"]
     quoted = "'it'\"'\"'s mine.usfda'"
-    assert steps["teach"] == f"usfda teach {quoted} --name 4=NAME -o {quoted}"
+    assert steps["teach"] == f"usfda teach {quoted} --name 4=NAME --name 1=NAME -o {quoted}"
     assert steps["look"] == f"usfda report {quoted} 'new photos' -o report.html"
     assert "a guess" in found.trust()
     for verdict in ("unclear", "worse"):
