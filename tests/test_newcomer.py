@@ -230,7 +230,10 @@ def test_a_class_has_one_name_however_its_letters_are_composed(run: Run, photos:
     model = procure(written, method="usfda", backbone="pixels")
     assert "Kopfh\u00f6rer" in model.classes_
     for name in ("Kopfho\u0308rer", "Kopfh\u00f6rer"):
-        assert evaluate(model, written, classes=name)["shared_classes"] == ["Kopfh\u00f6rer"]
+        for given in (name, [name]):
+            assert evaluate(model, written, classes=given)["shared_classes"] == ["Kopfh\u00f6rer"]
+    X = np.random.default_rng(0).normal(size=(40, 8))
+    assert procure(X, ["o\u0308", "b"] * 20, method="usfda").classes_ == ["b", "\u00f6"]
 
 
 def test_what_a_shell_makes_of_a_star(run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path) -> None:
@@ -238,7 +241,7 @@ def test_what_a_shell_makes_of_a_star(run: Run, models: tuple[Path, Path], new_p
     (tmp_path / "Thumbs.db").write_bytes(b"x")
     code, shown, said = run("predict", models[1], tmp_path / "Thumbs.db", photo)
     assert (code, shown.count("score")) == (0, 1)
-    assert "1 files left out, such as" in said
+    assert "left out 1 of 2 paths, such as" in said
     assert run("predict", models[1], tmp_path / "Thumbs.db")[0] == 2
 
 

@@ -110,7 +110,6 @@ def writer_of(path: Path | Url | None, *, binary: bool) -> Iterator[Any]:
     if path is None:
         yield sys.stdout
         return
-    check_output(path)
     with atomic_write(path) as raw:
         if binary:
             yield raw

@@ -60,8 +60,8 @@ def read(
     Samples or Features
         Samples for images, Features for vectors.
     """
-    if isinstance(classes, str):
-        classes = class_names(classes)
+    if classes is not None:
+        classes = [normalize("NFC", name) for name in (class_names(classes) if isinstance(classes, str) else classes)]
     found: Samples | Features
     source = place_of(source) if is_url(source) else source
     if isinstance(source, str) and source == "-":
@@ -72,13 +72,13 @@ def read(
         where, found = str(source), _read_path(Path(source), labelled, classes)
     else:
         where, found = "the samples", _read_object(source)
-    found = _composed(found)
     if y is not None:
         if len(y) != len(found):
             raise InputError(f"{len(found)} samples but {len(y)} labels")
         found = replace(found, labels=_labels(y, "y"))
+    found = _composed(found)
     if classes is not None:
-        found = _keep(found, list(classes), where)
+        found = _keep(found, classes, where)
     if len(found) == 0:
         raise InputError(f"{where}: no sample found; images end in {' '.join(sorted(SUFFIXES))}")
     if labelled and found.labels is None:
@@ -87,7 +87,7 @@ def read(
 
 
 def _composed(found: Samples | Features) -> Samples | Features:
-    """With names in one spelling: folders that come from a Mac may have ö as an o and two dots."""
+    """The same samples with class names in one spelling: a folder from a Mac may have ö as an o and two dots."""
     if found.labels is None or found.labels.dtype.kind != "U" or not found.labels.dtype.itemsize:
         return found
     if (np.ascontiguousarray(found.labels).view(np.uint32) < FIRST_MARK).all():
@@ -107,9 +107,10 @@ def read_several(sources: Sequence[Any]) -> Samples | Features:
     """What several paths have, one after the other, with the names of folders as labels; images or vectors."""
     if len(sources) > 1:  # as a shell's photos/* gives them
         others = [source for source in sources if _is_other_file(source)]
-        if others:
-            log.warning("%d files left out, such as %s: neither images, lists nor features", len(others), others[0])
-        sources = [source for source in sources if source not in others] or sources
+        if 0 < len(others) < len(sources):
+            log.warning("left out %d of %d paths, such as %s: neither images, lists nor features",
+                        len(others), len(sources), others[0])  # fmt: skip
+            sources = [source for source in sources if not _is_other_file(source)]
     found = [read(source) for source in sources]
     if len(found) == 1:
         return found[0]
@@ -183,7 +184,7 @@ def class_names(text: str) -> list[str]:
         names = [line.strip() for line in read_text(file).splitlines()]
     else:
         names = [name.strip() for name in text.split(",")]
-    names = [normalize("NFC", name) for name in names if name]
+    names = [name for name in names if name]
     if not names:
         raise InputError("--classes names no class")
     return names
