@@ -336,7 +336,7 @@ def main() -> None:
     suite = load_suite(options.data, options.emoji, options.output, options.backbone)
     chosen = ABLATIONS if options.ablate else {"whole method": ABLATIONS["whole method"]}
     systems: dict[str, tuple[str, Settings]] = {
-        label: ("usfda", {"procured_for": "usfda", "deployment": given}) for label, given in chosen.items()
+        label: ("usfda", {"deployment": given}) for label, given in chosen.items()
     }
     sets = set(options.sets.split(",")) if options.sets else {cut.data for cut in suite.cuts.values()}
     tasks = [task for task in suite.tasks() if suite.cuts[task.id].data in sets]

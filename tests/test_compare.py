@@ -31,7 +31,7 @@ from usfda.experiments.runs import Record, Run, commit
 from usfda.experiments.systems import SYSTEMS, get_system
 from usfda.experiments.tables import Summary, measured
 from usfda.experiments.tasks import Task, TaskReader
-from usfda.features.store import Store, clear_store
+from usfda.features.store import Store, clear_store, store_info
 
 OWN = '''
 from __future__ import annotations
@@ -262,6 +262,8 @@ def test_finished_runs_are_not_repeated(own: str, tmp_path: Path, capsys: pytest
     assert "2 of 3 runs are finished already" in capsys.readouterr().err
     again = results(tmp_path)
     assert again["runs"][:2] == first["runs"]
+    call(tmp_path, "source-only", "--seeds", "1")
+    assert f"has runs of {own}:Nearest, too" in capsys.readouterr().err.replace("\n", " ")
     Path(own).write_text(OWN.replace("self.radius = ", "self.radius = 2 * "))  # another system now
     call(tmp_path, f"{own}:Nearest", "--seeds", "3")
     assert calls(tmp_path) == 6
@@ -417,6 +419,20 @@ def test_images_are_read_once(photos: Path, new_photos: Path, tmp_path: Path, ca
         shown=shown,
     )
     assert [(row.finished, row.error) for row in rows] == [(2, None)] * 4
+
+
+def test_usfda_alone_needs_no_negatives(photos: Path, new_photos: Path, tmp_path: Path, cache: Path) -> None:
+    """The store then has a vector of every image, and of nothing else."""
+    config = Config(threads=1, cache=cache)
+
+    def vectors_with(method: str) -> int:
+        task = Task("t", "t", photos, new_photos)
+        compare([task], tmp_path, methods=[method], seeds=1, backbone="pixels", settings=QUICK, config=config)
+        return sum(store["vectors"] for store in store_info(cache)["stores"].values())
+
+    images = len({file.read_bytes() for folder in (photos, new_photos) for file in folder.rglob("*.png")})
+    assert vectors_with("usfda") == images
+    assert vectors_with("paper") > images
 
 
 def test_images_of_several_tasks_are_read_once(photos: Path, tmp_path: Path, single: Config) -> None:

@@ -21,7 +21,7 @@ from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner, Settings
 from .runs import circumstances
 from .systems.api import System
-from .systems.usfda import Usfda
+from .systems.usfda import Paper
 from .tables import Statistic, columns
 from .tasks import Task
 
@@ -144,7 +144,7 @@ class SourceSimilarity(PaperExperiment):
 
     def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
         """Mean and histogram of w for each group; labels of the target only tell the groups apart."""
-        assert isinstance(system, Usfda)
+        assert isinstance(system, Paper)
         assert target.labels is not None
         assert source.labels is not None
         system.learn(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -13,6 +14,8 @@ from .runs import Experiment, Record
 from .systems import SYSTEMS, get_system
 from .tables import Summary, class_counts, measured, summarise, write_comparison
 from .tasks import Task
+
+log = logging.getLogger("usfda")
 
 
 class Comparison(Experiment):
@@ -81,6 +84,8 @@ def compare(
 
     found = runner.run(Comparison(), tasks, {method: (method, {}) for method in kinds}, watched)
     done = rows(found)
+    if others := [name for name in runner.journal.systems if name not in kinds]:
+        log.info("%s has runs of %s, too: --methods with all names puts them into one table", out, ", ".join(others))
     backbone_of = runner.reader.backbone_of(runner.reader.read(tasks[0])[0])
     about = {
         "backbone": backbone_of and backbone_of.name, "seeds": seeds, "versions": versions(), "command": command,

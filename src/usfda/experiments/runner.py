@@ -69,6 +69,11 @@ class Journal:
         record = self._records.get(key_name(run.key))
         return None if record is None or "error" in record else record
 
+    @property
+    def systems(self) -> list[str]:
+        """Names of all systems that have a finished run."""
+        return sorted({record["key"]["system"] for record in self._records.values() if "error" not in record})
+
     def add(self, line: str) -> Record:
         """Keep a record."""
         record: Record = json.loads(line)

@@ -28,14 +28,19 @@ from .api import Decision, Features, Matrix, System
 class StageSettings:
     """Settings of the two stages."""
 
-    negatives: Negatives | None = None  # as ``procure`` has it by default
-    procured_for: Literal["all", "usfda", "paper"] = "all"  # so that all our systems can share one vendor's model
     procurement: Mapping[str, Any] = field(default_factory=dict)  # fields of ProcurementSettings
     deployment: Mapping[str, Any] = field(default_factory=dict)  # fields of UsfdaSettings or PaperSettings
 
 
 @dataclass(frozen=True)
-class UsfdaBSettings(StageSettings):
+class PaperSystemSettings(StageSettings):
+    """Settings of the paper's two stages."""
+
+    negatives: Negatives | None = None  # as ``procure`` has it by default
+
+
+@dataclass(frozen=True)
+class UsfdaBSettings(PaperSystemSettings):
     """Settings of USFDA-b."""
 
     negatives: Negatives | None = "prior"
@@ -52,54 +57,19 @@ class Usfda(System):
     method: ClassVar[Literal["usfda", "paper"]] = "usfda"
     model: Model
 
-    @classmethod
-    def settings_for(cls, negative_classes: int) -> dict[str, Any]:
-        return {"procurement": {"max_negative_classes": negative_classes}}
-
     @property
     def procurement(self) -> ProcurementSettings:
         """The settings of the vendor's stage."""
         return settings_from(ProcurementSettings, self.settings.procurement)
 
-    def training_set(self, source: Features) -> TrainingSet:
-        """What the vendor's networks learn from."""
-        extractor, _ = source_features(source, backbone=self.backbone or DEFAULT, config=self.config)
-        train, _ = hold_out(source.y, self.procurement.holdout)
-        return training_set(source, train, self.settings.negatives, self.procurement, extractor)
-
-    def prepare(self, source: Features) -> None:
-        if self.settings.procured_for != "usfda":
-            self.training_set(source)
-
     def learn(self, source: Features) -> None:
-        self.model = self._vendor(source)
+        self.model = self.procure(source)
 
-    def _vendor(self, source: Features) -> Model:
-        """The procured model; one that was procured before from the same source in the same way is read from the store.
-
-        A model without networks takes less time to make than to read.
-        """
-        cache, settings = self.config.cache, self.settings
-        if cache is None or settings.procured_for == "usfda":
-            return self._procure(source)
-        depends_on = {
-            "source": fingerprint(source), "backbone": self.backbone and self.backbone.key, "seed": self.seed,
-            "negatives": settings.negatives, "for": settings.procured_for, "threads": self.config.threads,
-            "settings": dataclasses.asdict(self.procurement), "core": VERSION, "versions": versions(),
-        }  # fmt: skip
-        name = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:32]
-        file = cache / "vendors" / f"{name}.usfda"
-        file.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(f"{file}.lock"):
-            with suppress(InputError):  # absent, or damaged
-                return load(file)
-            self._procure(source).save(file, backbone=False)
-            return load(file)
-
-    def _procure(self, source: Features) -> Model:
-        given, backbone = self.settings, self.backbone or DEFAULT  # which vectors do not need
+    def procure(self, source: Features, negatives: Negatives | None = None) -> Model:
+        """The vendor's model, for this method alone."""
+        backbone = self.backbone or DEFAULT  # which vectors do not need
         return procure(
-            source, method=given.procured_for, backbone=backbone, negatives=given.negatives, seed=self.seed,
+            source, method=self.method, backbone=backbone, negatives=negatives, seed=self.seed,
             settings=self.procurement, config=self.config,
         )  # fmt: skip
 
@@ -139,7 +109,43 @@ class Paper(Usfda):
     """Kundu et al., Universal Source-Free Domain Adaptation, CVPR 2020, to the letter (docs/method.md)."""
 
     rejects = "a negative class is the most probable"
+    Settings = PaperSystemSettings
+    settings: PaperSystemSettings
     method = "paper"
+
+    @classmethod
+    def settings_for(cls, negative_classes: int) -> dict[str, Any]:
+        return {"procurement": {"max_negative_classes": negative_classes}}
+
+    def training_set(self, source: Features) -> TrainingSet:
+        """What the vendor's networks learn from."""
+        extractor, _ = source_features(source, backbone=self.backbone or DEFAULT, config=self.config)
+        train, _ = hold_out(source.y, self.procurement.holdout)
+        return training_set(source, train, self.settings.negatives, self.procurement, extractor)
+
+    def prepare(self, source: Features) -> None:
+        self.training_set(source)
+
+    def learn(self, source: Features) -> None:
+        """A model that was procured before from the same source in the same way is read from the store."""
+        cache, negatives = self.config.cache, self.settings.negatives
+        if cache is None:
+            self.model = self.procure(source, negatives)
+            return
+        depends_on = {
+            "source": fingerprint(source), "backbone": self.backbone and self.backbone.key, "seed": self.seed,
+            "negatives": negatives, "for": self.method, "threads": self.config.threads,
+            "settings": dataclasses.asdict(self.procurement), "core": VERSION, "versions": versions(),
+        }  # fmt: skip
+        name = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:32]
+        file = cache / "vendors" / f"{name}.usfda"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(f"{file}.lock"):
+            with suppress(InputError):  # absent, or damaged
+                self.model = load(file)
+                return
+            self.procure(source, negatives).save(file, backbone=False)
+            self.model = load(file)
 
 
 class UsfdaB(Paper):
