@@ -9,7 +9,8 @@ from conftest import blobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usfda import InputError, Model, UsfdaSettings, adapt, load, procure
+from usfda import InputError, Model, UsfdaSettings, adapt, load, procure, teach
+from usfda.data.reading import UNKNOWN
 from usfda.methods.checks import CheckSettings, check, label_consistency
 from usfda.methods.findings import Findings
 from usfda.methods.geometry import fit_geometry
@@ -222,6 +223,19 @@ def test_every_gap_of_shifted_blobs(vector_model: Model, gap: str) -> None:
     adapted = adapt(vector_model, X)
     expected = np.where(np.isin(y, adapted.classes_), y, "unknown")
     assert np.mean(adapted.predict(X) == expected) > least
+
+
+@pytest.mark.parametrize("target", [[0, 1, 7], [0, 1, 2], [0, 1, 2, 3, 4]])
+@pytest.mark.parametrize("named", [False, True])
+def test_strangers_that_come_later_are_unknown(vector_model: Model, target: list[int], named: bool) -> None:
+    """Kinds of things that the target did not have: whether or not it has clusters of the unknown that are nameless."""
+    adapted = adapt(vector_model, blobs(target, 40, 0.3, seed=1)[0])
+    clusters = adapted.findings.clusters  # type: ignore[union-attr]
+    if named and clusters:
+        adapted = teach(adapted, names={c.number: "new" for c in clusters})
+    (strangers, _), (more, labels) = blobs([8, 9], 40, 0.3, seed=2), blobs(target[:2], 40, 0.3, seed=3)
+    assert np.mean(adapted.predict(strangers) == UNKNOWN) > 0.8
+    assert np.mean(adapted.predict(more) == labels) > 0.9
 
 
 def test_it_is_inductive_and_survives_its_file(vector_model: Model, tmp_path: Path) -> None:

@@ -264,10 +264,3 @@ def test_a_user_without_a_home(run: Run, models: tuple[Path, Path], monkeypatch:
         Path, "home", lambda: (_ for _ in ()).throw(RuntimeError("Could not determine home directory."))
     )
     assert main(["inspect", str(models[1])]) == 0
-
-
-def test_nothing_is_left_to_be_unknown(run: Run, models: tuple[Path, Path], tmp_path: Path) -> None:
-    names = [arg for cluster in load(models[1]).findings.clusters for arg in ("--name", f"{cluster.number}=new")]  # type: ignore[union-attr]
-    code, _, said = run("teach", models[1], *names, "-o", tmp_path / "t.usfda")
-    assert code == 0
-    assert "it gives every further image a label" in said

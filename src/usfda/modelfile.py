@@ -35,7 +35,7 @@ from .methods.vendor import Shape, Tensors, Vendor, own_part
 from .oldformats import upgrade
 from .urls import Url
 
-FORMAT = 5
+FORMAT = 6
 LIMITS = {  # the members in their order, and how many bytes each may have
     "card.json": 2**23,
     "tensors.safetensors": 2**30,
@@ -97,7 +97,7 @@ DEPLOYMENT = {
 }
 
 # What a group of the summary stands for, two samples or more; and a correlation.
-RANGES = {"mixture.counts": (1.99, 1e12), "mixture.typicality": (-1.001, 1.001)}
+RANGES = {"mixture.counts": (1.99, 1e12), "mixture.typicality": (-1.001, 1.001), "mixture.rest": (0, 1e30)}
 
 # The structures of a zip with stored members, to the byte as Python's zipfile writes them. They have no place for a
 # comment, an extra field, a second member of a name, or another date.

@@ -5,7 +5,8 @@
 3. Of 0.2 in development. The card names the head; the geometry has its mean and floor, the mixture its τ. What is
    unknown is decided in another way: a file that decided as before still does (``FirstUsfdaHead``).
 4. Of 0.2 in development. The mixture has a summary of its target.
-5. The mixture has prototypes of taught classes.
+5. Of 0.2 in development. The mixture has prototypes of taught classes.
+6. The mixture has a rest for what resembles nothing in it; a file without one still decides as before.
 """
 
 from __future__ import annotations
@@ -53,7 +54,11 @@ def _from_4(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
     return card, taught_none if card["head"] == UsfdaHead.name else {}
 
 
-STEPS = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4}
+def _from_5(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
+    return card, {"mixture.rest": ()} if card["head"] == UsfdaHead.name else {}
+
+
+STEPS = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5}
 
 
 def upgrade(card: Card, shapes: Shapes, number: int) -> tuple[Card, Zeros]:

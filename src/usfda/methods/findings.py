@@ -146,12 +146,6 @@ class Findings:
             lines.append(
                 f"the unknown {form} {count(len(self.clusters), 'cluster')}, with samples in brackets: {sizes}{more}"
             )
-        elif self.method == "usfda" and self.verdict not in (None, "worse"):
-            # p_unknown is the sum over the clusters: without any, every score is 1.
-            lines.append(
-                "nothing is left that it calls unknown: it gives every further image a label, whatever it shows; "
-                "adapt it to such images first (adapt --update)"
-            )
         return lines
 
     def trust(self) -> str:

@@ -23,6 +23,7 @@ FEW = 16  # fewer samples say too little about their domain: method paper neithe
 FEWEST = 2  # images behind every mean that is saved, so that no model file holds the vector of a single one
 LEAST_DENSITY = 0.02  # below which a sample is as lonely as can be
 ITERATIONS = 100  # of EM, at most
+MOST_SCALE = 100  # beyond which exp(τ) leaves single precision
 RAMP = 0.3  # how far beyond its threshold a test has its full weight
 LONELIEST = 0.3  # the least of q: divided by less, a sample far from all others would seem similar to any class
 
@@ -36,6 +37,7 @@ class UsfdaSettings:
     rounds: int = 3  # of moving a sample towards its neighbours
     scale: float = 16.0  # τ: as peaked as the source classes are at home
     clusters: int = 64  # of unknown samples, at most
+    rest: float = 0.5  # of the cosine that samples have with their own centre: what is less similar resembles none
     typical: float = 0.6  # correlation of similarity with density above which the dissimilar are odd, not unknown
     typical_lean: float = 4.0  # log-odds towards known where that correlation is 0.3 higher
     distant: float = 0.5  # upper tenth of the similarities over the source's cohesion below which no class may be there
@@ -44,8 +46,10 @@ class UsfdaSettings:
     def __post_init__(self) -> None:
         if self.most < FEWEST or self.neighbours < 1 or self.clusters < 1 or self.rounds < 0:
             raise InputError("most starts at 2, neighbours and clusters at 1, rounds at 0")
-        if not 0 < self.scale < math.inf:
-            raise InputError("scale must be positive")
+        if not 0 < self.scale <= MOST_SCALE:
+            raise InputError(f"scale must be positive, and {MOST_SCALE} at most")
+        if not 0 <= self.rest <= 1:
+            raise InputError("rest is from 0 to 1")
         if not all(map(math.isfinite, (self.typical, self.typical_lean, self.distant, self.distant_lean))):
             raise InputError("typical, distant and their leans must be finite")
 

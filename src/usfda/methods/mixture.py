@@ -3,7 +3,8 @@
 1. Every sample moves towards its mutual neighbours, v; S_ic = v_i·P_c is its similarity to source class c.
 2. ``groups.py`` tells known samples from unknown ones by their best similarity.
 3. The known, class by class, and the unknown, cluster by cluster, give centres C_j with masses m_j. The model of a new
-   sample: p(j|z) = softmax_j(τ·z·C_j + log m_j), the head ``usfda``.
+   sample: p(j|z) ∝ m_j·exp(τ·z·C_j), the head ``usfda``, beside a rest of the weight r = exp(τ·½·min(κ, κ_t)) for what
+   resembles none of them. κ is the source's cohesion, κ_t the median of z·C over the target, of the best C.
 4. Small groups of neighbouring samples, by their mean and number, stand for the target when more of it arrives.
 """
 
@@ -16,7 +17,7 @@ from scipy.sparse import csr_matrix
 from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
 
-from .groups import FEWEST, LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown
+from .groups import FEWEST, LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown, weighted_quantile
 from .heads import UsfdaHead
 from .vendor import Geometry, normalise
 
@@ -231,7 +232,9 @@ def fit_mixture(
     centres, mass = components(v, similarity.argmax(1), groups.known >= 0.5, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale, typical = (np.asarray(value, np.float32) for value in (settings.scale, groups.typicality))
-    component = (scale * z @ centres.T + bias).argmax(1)
-    summary, counts = summarise(z, points, component, seed)
-    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical, taught)
+    cosine = z @ centres.T
+    own = weighted_quantile(cosine.max(1), points.weight, 0.5)
+    rest = np.asarray(np.exp(scale * settings.rest * min(cohesion, own)), np.float32)
+    summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)
+    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical, taught, rest)
     return head, groups, graph

@@ -136,7 +136,7 @@ class Lonely(Exception):
 
 def _posterior(head: UsfdaHead, z: np.ndarray, there: np.ndarray) -> np.ndarray:
     """p(j|z) over the components that are there."""
-    p = head.of_points(z) * there
+    p = head.of_points(z)[:, :-1] * there
     sums_to_one: np.ndarray = p / p.sum(1, keepdims=True)
     return sums_to_one
 

@@ -49,7 +49,7 @@ class UsfdaBSettings(PaperSystemSettings):
 class Usfda(System):
     """Method ``usfda``, the default of ``usfda adapt`` (docs/usfda.md)."""
 
-    version = VERSION
+    version = VERSION["usfda"]
     source_free = True
     rejects = "more probably of an unknown cluster than of any class"
     Settings = StageSettings
@@ -111,6 +111,7 @@ class Paper(Usfda):
     rejects = "a negative class is the most probable"
     Settings = PaperSystemSettings
     settings: PaperSystemSettings
+    version = VERSION["paper"]
     method = "paper"
 
     @classmethod
@@ -135,7 +136,7 @@ class Paper(Usfda):
         depends_on = {
             "source": fingerprint(source), "backbone": self.backbone and self.backbone.key, "seed": self.seed,
             "negatives": negatives, "for": self.method, "threads": self.config.threads,
-            "settings": dataclasses.asdict(self.procurement), "core": VERSION, "versions": versions(),
+            "settings": dataclasses.asdict(self.procurement), "core": self.version, "versions": versions(),
         }  # fmt: skip
         name = hashlib.sha256(json.dumps(depends_on, sort_keys=True).encode()).hexdigest()[:32]
         file = cache / "vendors" / f"{name}.usfda"
