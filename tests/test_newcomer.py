@@ -77,6 +77,22 @@ def test_a_class_under_another_name_is_suspected(
     assert "may be" not in warned
 
 
+def test_predicted_labels_are_no_truth(run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path) -> None:
+    labels, output = tmp_path / "labels.csv", tmp_path / "m.usfda"
+    assert run("predict", models[1], new_photos, "-o", labels)[0] == 0
+    for call in (
+        ("evaluate", models[1], labels),
+        ("report", models[1], labels, "--labelled", "-o", tmp_path / "r.html"),
+        ("procure", labels, "--backbone", "pixels", "--for", "usfda", "-o", output),
+        ("teach", models[1], labels, "-o", output),
+    ):
+        code, _, said = run(*call)
+        assert code == 2
+        assert "its labels are those that predict gave; give true ones" in said
+    assert run("adapt", models[0], labels, "-o", output)[0] == 0
+    assert run("predict", models[1], labels)[1].count("score") == 40
+
+
 def test_nothing_shared_is_a_warning(run: Run, models: tuple[Path, Path], tmp_path: Path) -> None:
     folder = write_photos(tmp_path / "new", [4, 5], 6, invert=True)
     code, _, warned = run("evaluate", models[1], folder)
