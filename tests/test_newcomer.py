@@ -261,6 +261,21 @@ def test_what_a_shell_makes_of_a_star(run: Run, models: tuple[Path, Path], new_p
     assert run("predict", models[1], tmp_path / "Thumbs.db")[0] == 2
 
 
+def test_the_model_comes_first(run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path) -> None:
+    output, photo = tmp_path / "m.usfda", next((new_photos / "kind0").iterdir())
+    for call in (
+        ("adapt", new_photos, models[0], "-o", output),
+        ("predict", photo, models[1]),
+        ("evaluate", new_photos, models[1]),
+        ("report", new_photos, models[1], "-o", tmp_path / "r.html"),
+        ("teach", new_photos, models[1], "-o", output),
+    ):
+        code, _, said = run(*call)
+        assert code == 2
+        assert f"{call[1]}: MODEL comes first; give {call[2]} before it" in said
+    assert "no model.usfda is in it; name a .usfda file" in run("inspect", new_photos)[2]
+
+
 def test_classes_with_parts(run: Run, photos: Path, tmp_path: Path) -> None:
     for kind in photos.iterdir():
         for i, file in enumerate(sorted(kind.iterdir())):

@@ -148,7 +148,7 @@ def predict(
     if form == "parquet" and output is None:
         raise InputError("--format parquet is for a file; name one with -o")
     check_output(output, inputs=paths)
-    ready = model_of(model, backbone, signed_by)
+    ready = model_of(model, backbone, signed_by, inputs=paths)
     wanted = read_several(paths)
     if no_store:
         config = replace(config, cache=None)
@@ -194,7 +194,8 @@ def evaluate(
     from ..metrics import evaluate as run
 
     check_output(json_file)
-    result = run(model_of(model, backbone), labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
+    ready = model_of(model, backbone, inputs=[labelled])
+    result = run(ready, labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
     write_json(json_file, result)
     out.print(describe_evaluation(result))
     for line in describe_classes(result):
