@@ -140,7 +140,9 @@ def predict(
 
     config = config_with(ctx.obj, engine, address)
     by_name = None if output is None else FORMATS.get(output.suffix.lower())
-    form = form or by_name or ("table" if output is None else output.suffix)
+    form = form or ("table" if output is None else by_name)
+    if form is None:
+        raise InputError(f"{output}: name a .csv, .jsonl, .parquet or .txt file, or give --format")
     if form not in FORMATS.values():
         raise InputError(f"no format {form!r}; choose from {', '.join(sorted(FORMATS.values()))}")
     if by_name not in (None, form):
