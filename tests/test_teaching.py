@@ -182,6 +182,20 @@ def test_what_cannot_be_taught(vector_model: Model, adapted: Model, target: tupl
     assert clusters == len(adapted.classes_) + 1
 
 
+def test_a_name_that_differs_in_case_alone_is_a_warning(
+    adapted: Model, target: tuple[np.ndarray, np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
+    X, y = target
+    teach(adapted, names={1: "c0", 2: "giraffe"})
+    assert not caplog.records
+    said = "C0 becomes a class beside the model's c0; if they are the same: --forget C0, then teach it as c0"
+    teach(adapted, names={1: "C0"})
+    assert [record.getMessage() for record in caplog.records] == [said]
+    caplog.clear()
+    teach(adapted, X[y == "zebra"][:2], ["C0"] * 2)
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
 @settings(deadline=None, max_examples=25)
 @given(st.integers(0, 10**6))
 def test_masses_are_those_that_the_bias_was_made_of(seed: int) -> None:
