@@ -262,8 +262,9 @@ def privacy_sentence(told: Mapping[str, Any]) -> str:
         return (text + "AUC above {auc_bound:.2f}").format(**told["noise"])
     text = "private, {least_images} images or more of every class" if told["private"] else "not private"
     if "membership" in told:
-        text += "; who has the file and an image can tell whether it was among the source with an AUC of {auc:.2f} "
-        text += "(0.5 is chance, 1 is certainty; by {attack}, on {members} images of the source and {others} others)"
+        text += "; who has the file and an image can tell whether it was among the source with an AUC of at least "
+        text += "{auc:.2f} (0.5 is chance, 1 is certainty; by {attack}, on {members} images of the source and {others} "
+        text += "others)"
     return text.format(**{**told, **told.get("membership", {})})
 
 
