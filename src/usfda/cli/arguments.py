@@ -130,7 +130,7 @@ def pairs_of(file: Path | None, option: str = "--rename") -> dict[str, str] | No
         return {str(key): str(value) for key, value in names.items()}
     rows = [[cell.strip() for cell in row] for row in rows_of(read_text(file), file)]
     if any(len(row) != 2 for row in rows):
-        raise InputError(f"{file}: every line must be a pair of names")
+        raise InputError(f"{file}: every line must be a pair of names with a comma between")
     return dict(rows)
 
 

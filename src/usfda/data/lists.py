@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,7 @@ from .images import SUFFIXES
 from .samples import MAX_NAME, Paths, Samples
 
 LISTS = {".txt", ".csv", ".tsv"}
+PLACES = {"path", "file", "filename", "image"}  # names of the column of paths
 PREDICTED = {"score", "top1"}  # columns by which the output of ``predict`` is told from a list with true labels
 
 
@@ -53,17 +55,33 @@ def _rows(lines: Iterable[str], where: str, folder: Path | Url, suffix: str, lab
         yield from (_split(line.strip(), folder) for line in lines if line.strip())
         return
     try:
-        rows = (row for row in csv.reader(lines, delimiter="\t" if suffix == ".tsv" else ",") if any(row))
+        lines = iter(lines)
+        line = next((line for line in lines if line.strip()), ",")  # without any, as a row of empty cells
+        delimiter = "\t" if suffix == ".tsv" else _delimiter(line)
+        rows = (row for row in csv.reader(chain([line], lines), delimiter=delimiter) if any(row))
         first = next(rows, None)
         if first is None:
             return
-        if Path(first[0]).suffix.lower() in SUFFIXES:
+        if _is_image(first[0]):
             yield first
             yield from rows
         else:
             yield from _by_header(first, rows, where, labelled)
     except csv.Error as error:
         raise InputError(f"{where}: cannot be read as CSV ({error})") from None
+
+
+def _delimiter(line: str) -> str:
+    """A comma, or the semicolon that Excel writes in many countries: where only that makes sense of the first line."""
+    for sign in ",;":
+        cells = next(csv.reader([line], delimiter=sign))
+        if _is_image(cells[0]) or PLACES & {cell.strip().lower() for cell in cells}:
+            return sign
+    return ","
+
+
+def _is_image(path: str) -> bool:
+    return Path(path).suffix.lower() in SUFFIXES
 
 
 def _split(line: str, folder: Path | Url) -> list[str]:
@@ -80,7 +98,7 @@ def _exists(path: Path | Url) -> bool:
 
 def _by_header(first: list[str], rows: Iterator[list[str]], where: str, labelled: bool) -> Iterator[list[str]]:
     header = [cell.strip().lower() for cell in first]
-    place = next((i for i, cell in enumerate(header) if cell in ("path", "file", "filename", "image")), None)
+    place = next((i for i, cell in enumerate(header) if cell in PLACES), None)
     label = next((i for i, cell in enumerate(header) if cell in ("label", "class")), None)
     if place is None:
         raise InputError(f"{where}: the header needs a column path (and label), it has: {', '.join(header)}")
