@@ -126,6 +126,37 @@ def test_what_was_taught_survives_an_update(
     assert "giraffe, zebra" in caplog.text
 
 
+def test_every_figure_says_what_it_is_of(
+    adapted: Model, target: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*args: object) -> str:
+        assert main(list(map(str, args))) == 0
+        text = capsys.readouterr()
+        return " ".join((text.out + text.err).split())
+
+    file = tmp_path / "m.usfda"
+    adapted.save(file)
+    more, _ = blobs([0, 1, 7, 8], 30, shift=0.5, seed=2)
+    np.savez(tmp_path / "more.npz", X=more)
+    updated = said("adapt", file, tmp_path / "more.npz", "--update", "-o", file)
+    unknown = load(file).predict(more) == "unknown"
+    assert f"120 samples and {len(target[0])} earlier ones, {100 * unknown.mean():.1f} % of the new ones" in updated
+    assert "(of all so far)" in updated
+    assert "with new samples in brackets" in updated
+    taught = said("teach", file, "--name", "1=giraffe", "-o", file)  # of all that the model remembers
+    findings = load(file).findings
+    assert findings is not None
+    assert (findings.samples, findings.earlier_samples) == (len(target[0]) + 120, 0)
+    assert "with samples in brackets" in taught
+    everything = np.concatenate([target[0], more])
+    share = 100 * np.mean(load(file).predict(everything) == "unknown")
+    assert findings.unknown_share == pytest.approx(share, abs=2)
+    assert f"{len(everything)} samples, {findings.unknown_share} % of them called unknown" in said("inspect", file)
+    assert f"120 samples and {len(everything)} earlier ones" in said(
+        "adapt", file, tmp_path / "more.npz", "--update", "-o", file
+    )
+
+
 def test_teaching_can_be_undone(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = target
     taught = teach(adapted, names=majority(adapted, X, y))

@@ -112,6 +112,8 @@ def _count(model: Model, head: UsfdaHead) -> None:
     samples = np.bincount(np.where(decided.known, decided.best, -1) + 1, head.counts, head.classes + 1)[1:]
     for name, of in card["taught"].items():
         of["images"] = round(float(samples[model.classes_.index(name)]))
+    card["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are told apart no more
+    card.pop("earlier_samples", None)
     card["unknown_share"] = round(100 * float(weight @ ~decided.known), 2)
     if check := card.get("check"):
         sizes = np.bincount(decided.cluster, head.counts)
