@@ -458,7 +458,7 @@ def test_updates_and_bounded_rejections(run: Run, vendor: Path, tmp_path: Path) 
         np.savez(tmp_path / f"{name}.npz", X=rows)
     code, _, notes = run("adapt", vendor, tmp_path / "first.npz", "-o", client, "--update")
     assert code == 2
-    assert "leave out --update the first time" in " ".join(notes.split())
+    assert "leave out --update this time" in " ".join(notes.split())
     assert run("adapt", vendor, tmp_path / "first.npz", "-o", client)[0] == 0
     record = tmp_path / "later.json"
     assert run("adapt", client, tmp_path / "second.npz", "-o", later, "--update", "--json", record)[0] == 0
