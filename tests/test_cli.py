@@ -1,4 +1,5 @@
 import csv
+import hashlib
 import json
 import os
 import shutil
@@ -6,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -77,6 +79,24 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     assert "backbone.onnx" in shown
     code, shown, _ = run("inspect", client, "--json")
     assert json.loads(shown)["deployment"]["samples"] == 40
+    assert json.loads(shown)["sha256"] == hashlib.sha256(client.read_bytes()).hexdigest()
+    with zipfile.ZipFile(client) as archive:
+        assert set(json.loads(archive.read("card.json"))) <= set(json.loads(shown))
+
+
+def test_inspect_tells_what_to_do_next(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
+    file = tmp_path / "my model.usfda"
+    file.write_bytes(vendor.read_bytes())
+    _, shown, _ = run("inspect", file)
+    assert hashlib.sha256(file.read_bytes()).hexdigest() in shown
+    assert "none beside it" in shown
+    assert f"usfda adapt '{file}' NEW-IMAGES -o client.usfda" in shown
+    assert run("adapt", file, features, "-o", file)[0] == 0
+    (tmp_path / "my model.usfda.sig").write_text("whatever")
+    _, shown, _ = run("inspect", file)
+    assert "my model.usfda.sig lies beside it; usfda verify checks it" in shown
+    assert f"usfda report '{file}' NEW-IMAGES -o report.html" in shown
+    assert f"usfda predict '{file}' PATH..." in shown
 
 
 @pytest.fixture(scope="module")
@@ -187,7 +207,9 @@ def test_evaluate_with_rename(run: Run, vendor: Path, features: Path, tmp_path: 
         (["evaluate", "{vendor}", "{features}", "--json", "{tmp}"], 2, "is a folder"),
         (["procure", "{photos}", "-o", "{features}/deep/m"], 2, "cannot be written"),
         (["predict", "{vendor}", "{features}", "{tmp}/gone.jpg"], 2, "gone.jpg: no such file"),
-        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, "choose from csv, jsonl, parquet, table"),
+        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, "name a .csv, .jsonl, .parquet or .txt file"),
+        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x"], 2, "x: name a .csv, .jsonl, .parquet or .txt file"),
+        (["predict", "{vendor}", "{features}", "--format", "xml"], 2, "choose from csv, jsonl, parquet, table"),
         (["--device", "tpu", "inspect", "{vendor}"], 2, "choose from auto, cpu, cuda"),
         (["evaluate", "{vendor}", "{features}", "--json", "/proc/x.json"], 1, "x.json"),
     ],
@@ -436,7 +458,7 @@ def test_updates_and_bounded_rejections(run: Run, vendor: Path, tmp_path: Path) 
         np.savez(tmp_path / f"{name}.npz", X=rows)
     code, _, notes = run("adapt", vendor, tmp_path / "first.npz", "-o", client, "--update")
     assert code == 2
-    assert "without --update first" in " ".join(notes.split())
+    assert "leave out --update this time" in " ".join(notes.split())
     assert run("adapt", vendor, tmp_path / "first.npz", "-o", client)[0] == 0
     record = tmp_path / "later.json"
     assert run("adapt", client, tmp_path / "second.npz", "-o", later, "--update", "--json", record)[0] == 0

@@ -104,7 +104,7 @@ def test_what_release_0_1_adapted_can_be_used_but_not_carried_on(unpacked: Unpac
     assert np.allclose(p.sum(1), 1)
     with pytest.raises(InputError, match="adapt it first"):
         teach(model, names={1: "okapi"})
-    with pytest.raises(InputError, match="adapt it without --update first"):
+    with pytest.raises(InputError, match="leave out --update this time"):
         adapt(model, IMAGES, update=True, config=CONFIG)
     assert main(["export", str(unpacked("format-2-usfda")), "-o", str(tmp_path / "m.onnx"), "--quiet"]) == 2
 

@@ -77,6 +77,22 @@ def test_a_class_under_another_name_is_suspected(
     assert "may be" not in warned
 
 
+def test_predicted_labels_are_no_truth(run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path) -> None:
+    labels, output = tmp_path / "labels.csv", tmp_path / "m.usfda"
+    assert run("predict", models[1], new_photos, "-o", labels)[0] == 0
+    for call in (
+        ("evaluate", models[1], labels),
+        ("report", models[1], labels, "--labelled", "-o", tmp_path / "r.html"),
+        ("procure", labels, "--backbone", "pixels", "--for", "usfda", "-o", output),
+        ("teach", models[1], labels, "-o", output),
+    ):
+        code, _, said = run(*call)
+        assert code == 2
+        assert "its labels are those that predict gave; give true ones" in said
+    assert run("adapt", models[0], labels, "-o", output)[0] == 0
+    assert run("predict", models[1], labels)[1].count("score") == 40
+
+
 def test_nothing_shared_is_a_warning(run: Run, models: tuple[Path, Path], tmp_path: Path) -> None:
     folder = write_photos(tmp_path / "new", [4, 5], 6, invert=True)
     code, _, warned = run("evaluate", models[1], folder)
@@ -243,6 +259,21 @@ def test_what_a_shell_makes_of_a_star(run: Run, models: tuple[Path, Path], new_p
     assert (code, shown.count("score")) == (0, 1)
     assert "left out 1 of 2 paths, such as" in said
     assert run("predict", models[1], tmp_path / "Thumbs.db")[0] == 2
+
+
+def test_the_model_comes_first(run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path) -> None:
+    output, photo = tmp_path / "m.usfda", next((new_photos / "kind0").iterdir())
+    for call in (
+        ("adapt", new_photos, models[0], "-o", output),
+        ("predict", photo, models[1]),
+        ("evaluate", new_photos, models[1]),
+        ("report", new_photos, models[1], "-o", tmp_path / "r.html"),
+        ("teach", new_photos, models[1], "-o", output),
+    ):
+        code, _, said = run(*call)
+        assert code == 2
+        assert f"{call[1]}: MODEL comes first; give {call[2]} before it" in said
+    assert "no model.usfda is in it; name a .usfda file" in run("inspect", new_photos)[2]
 
 
 def test_classes_with_parts(run: Run, photos: Path, tmp_path: Path) -> None:

@@ -150,8 +150,10 @@ def test_what_is_refused_has_its_own_line(vendor: Path, tmp_path: Path) -> None:
     signature.write_bytes(good)
     procure(*blobs([0, 1], 9, d=6), method="usfda").save(model)
     assert "is not what vendor.usfda.sig was made for: it was changed" in refusal(vendor)
-    model.write_bytes(b"no model")
-    assert "not a usfda model file" in refusal(vendor)
+    for content in (model.read_bytes() + b"\0", b"no model"):
+        model.write_bytes(content)
+        assert "not a usfda model file, or damaged" in refusal(vendor)
+    assert "| not a usfda model file, or damaged |" in (DOCS / "signing.md").read_text()
 
 
 def test_keys_that_cannot_sign(vendor: Path) -> None:

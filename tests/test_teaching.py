@@ -126,6 +126,37 @@ def test_what_was_taught_survives_an_update(
     assert "giraffe, zebra" in caplog.text
 
 
+def test_every_figure_says_what_it_is_of(
+    adapted: Model, target: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*args: object) -> str:
+        assert main(list(map(str, args))) == 0
+        text = capsys.readouterr()
+        return " ".join((text.out + text.err).split())
+
+    file = tmp_path / "m.usfda"
+    adapted.save(file)
+    more, _ = blobs([0, 1, 7, 8], 30, shift=0.5, seed=2)
+    np.savez(tmp_path / "more.npz", X=more)
+    updated = said("adapt", file, tmp_path / "more.npz", "--update", "-o", file)
+    unknown = load(file).predict(more) == "unknown"
+    assert f"120 samples and {len(target[0])} earlier ones, {100 * unknown.mean():.1f} % of the new ones" in updated
+    assert "(of all so far)" in updated
+    assert "with new samples in brackets" in updated
+    taught = said("teach", file, "--name", "1=giraffe", "-o", file)  # of all that the model remembers
+    findings = load(file).findings
+    assert findings is not None
+    assert (findings.samples, findings.earlier_samples) == (len(target[0]) + 120, 0)
+    assert "with samples in brackets" in taught
+    everything = np.concatenate([target[0], more])
+    share = 100 * np.mean(load(file).predict(everything) == "unknown")
+    assert findings.unknown_share == pytest.approx(share, abs=2)
+    assert f"{len(everything)} samples, {findings.unknown_share} % of them called unknown" in said("inspect", file)
+    assert f"120 samples and {len(everything)} earlier ones" in said(
+        "adapt", file, tmp_path / "more.npz", "--update", "-o", file
+    )
+
+
 def test_teaching_can_be_undone(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
     X, y = target
     taught = teach(adapted, names=majority(adapted, X, y))
@@ -180,6 +211,20 @@ def test_what_cannot_be_taught(vector_model: Model, adapted: Model, target: tupl
     with pytest.raises(InputError, match="'horse' is no taught class; none was taught"):
         teach(adapted, forget=["horse"])
     assert clusters == len(adapted.classes_) + 1
+
+
+def test_a_name_that_differs_in_case_alone_is_a_warning(
+    adapted: Model, target: tuple[np.ndarray, np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
+    X, y = target
+    teach(adapted, names={1: "c0", 2: "giraffe"})
+    assert not caplog.records
+    said = "C0 becomes a class beside the model's c0; if they are the same: --forget C0, then teach it as c0"
+    teach(adapted, names={1: "C0"})
+    assert [record.getMessage() for record in caplog.records] == [said]
+    caplog.clear()
+    teach(adapted, X[y == "zebra"][:2], ["C0"] * 2)
+    assert [record.getMessage() for record in caplog.records] == [said]
 
 
 @settings(deadline=None, max_examples=25)

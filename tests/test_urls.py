@@ -3,6 +3,7 @@
 import http.server
 import logging
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -205,10 +206,24 @@ def test_signatures_and_passwords_are_not_shown(
         finally:
             server.shutdown()
     assert [record.path for record in records] == [f"{base}/kind0/000.png"]
-    assert "kind0/000.png (cannot be read" in caplog.text or "kind0/000.png (no such file" in caplog.text
+    assert "kind0/000.png (cannot be reached" in caplog.text or "kind0/000.png (no such file" in caplog.text
     said = capsys.readouterr()
     assert SECRET not in caplog.text + said.out + said.err
     assert str(Url(f"https://me:{SECRET}@host/a.png?x={SECRET}#y")) == "https://host/a.png"
+
+
+def test_a_host_that_cannot_be_reached(vendor: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = str(tmp_path / "m.usfda")
+    vendor.save(model)
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        base = f"http://127.0.0.1:{taken.getsockname()[1]}"  # where nobody listens
+        for name in ("list.csv", "features.npz", "photos/", "photo.jpg", "m.usfda"):
+            call = [f"{base}/{name}", model] if name == "m.usfda" else [model, f"{base}/{name}"]
+            assert main(["predict", *call]) == 2
+            said = capsys.readouterr().err
+            assert f"{base}/{name}" in said
+            assert "cannot be reached" in said
 
 
 def test_bounds_hold(photos: Path) -> None:

@@ -30,7 +30,7 @@ def model_file(path: Path) -> Path:
     if not os.path.isdir(path):  # noqa: PTH112 (Path.is_dir raises OSError for a name that is too long)
         return path
     if not (path / FILE).is_file():
-        raise InputError(f"{path}: a folder, and no {FILE} is in it")
+        raise InputError(f"{path}: a folder, and no {FILE} is in it; name a .usfda file")
     return path / FILE
 
 

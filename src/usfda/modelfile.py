@@ -179,6 +179,12 @@ def member_sizes(path: Path) -> dict[str, int]:
         return {member.name: member.size for member in _member_headers(file, path.stat().st_size)}
 
 
+def file_format(path: Path) -> int:
+    """The number of the format that a file has, which may be older than that of a file written now."""
+    with _errors_of(path), path.open("rb") as file:
+        return _read_card(_content(file, _member_headers(file, path.stat().st_size)[0]))[1]
+
+
 @contextmanager
 def _errors_of(path: Path) -> Iterator[None]:
     """Whatever is wrong with a file is one line that names it."""

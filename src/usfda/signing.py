@@ -64,7 +64,7 @@ def sign(
                 config.use_certificate_signer(private_key=plain, signing_certificate=chain[0], certificate_chain=chain)
         except (OSError, ValueError) as error:
             raise InputError(f"{certificate}: no certificate of {key} in PEM ({_reason(error)})") from None
-        made, signature = Path(folder, "made"), _signature_of(file)
+        made, signature = Path(folder, "made"), signature_of(file)
         config.set_hashing_config(_hashing()).sign(file.resolve(), made)
         with atomic_write(signature) as out:
             out.write(made.read_bytes())
@@ -89,7 +89,7 @@ def verify(path: str | Path, key: str | Path) -> str:
     _check_installed()
     file = model_file(Path(path))
     member_sizes(file)  # a model file by its headers, so no larger than one may be
-    trusted, signature, whole = _trusted(Path(key)), _signature_of(file), _hashing()
+    trusted, signature, whole = _trusted(Path(key)), signature_of(file), _hashing()
     if not signature.is_file():
         raise InputError(f"{file}: is not signed: there is no {signature.name} beside it")
     _read(signature)  # an error where it is too large to be parsed
@@ -114,7 +114,8 @@ def _check_installed() -> None:
         raise InputError("signatures need: pip install 'usfda[sign]'") from None
 
 
-def _signature_of(file: Path) -> Path:
+def signature_of(file: Path) -> Path:
+    """Where the signature of a model file lies, if there is one."""
     return file.with_name(file.name + SUFFIX)
 
 
@@ -154,7 +155,7 @@ def _refusal(error: Exception, file: Path, key: Path, hashed: bool) -> str:
     from cryptography.exceptions import InvalidSignature
     from OpenSSL.crypto import X509StoreContextError
 
-    signature = _signature_of(file)
+    signature = signature_of(file)
     if hashed:
         return f"{file}: is not what {signature.name} was made for: it was changed, or the two do not belong together"
     if type(error) in (InvalidSignature, X509StoreContextError, ValueError):

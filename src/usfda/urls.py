@@ -94,12 +94,10 @@ def read_url(url: Url, most: int) -> bytes:
                 content: bytes = file.read(most + 1)
         else:
             content = fs.cat_file(path, start=0, end=most + 1)
-    except FileNotFoundError:
-        raise UnreadableImage("no such file") from None
     except MemoryError:
         raise
-    except Exception as error:  # every file system has its own; the text of one may quote a signed URL
-        raise UnreadableImage(f"cannot be read ({type(error).__name__})") from None
+    except Exception as error:
+        raise UnreadableImage(_reason(error, "file")) from None
     if len(content) > most:
         raise UnreadableImage(f"refused: a file of more than {most >> 20} MiB")
     if not content:
@@ -113,17 +111,27 @@ def _asking(url: Url) -> Iterator[None]:
         yield
     except (InputError, MemoryError):
         raise
-    except FileNotFoundError:
-        raise InputError(f"{url}: no such file or folder") from None
     except Exception as error:
-        raise InputError(f"{url}: cannot be reached ({type(error).__name__})") from None
+        raise InputError(f"{url}: {_reason(error, 'file or folder')}") from None
+
+
+def _reason(error: Exception, what: str) -> str:
+    """Every file system has errors of its own, by their kind alone: the text of one may quote a signed URL."""
+    if isinstance(error, FileNotFoundError):
+        if not isinstance(error.__cause__, OSError):
+            return f"no such {what}"
+        error = error.__cause__  # on the web, fsspec takes a host that cannot be reached for a missing file
+    return f"cannot be reached ({type(error).__name__})"
 
 
 def files_below(url: Url) -> list[str]:
     """The paths of all files below a folder, relative to it."""
     fs, path = filesystem(url)
     with _asking(url):
-        return [name.removeprefix(path.rstrip("/")).lstrip("/") for name in fs.find(path)]
+        found = fs.find(path)
+        if not found and url.url.startswith(WEB):
+            fs.ls(path)  # an error that find, which goes on without what cannot be listed, does not raise
+    return [name.removeprefix(path.rstrip("/")).lstrip("/") for name in found]
 
 
 @contextmanager

@@ -72,11 +72,16 @@ STRICT = "A sample is *unknown* where its score is below this: from 0 (never) to
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
 
 
-def model_of(path: Path | Url, backbone: str | None, signed_by: Path | None = None) -> Model:
-    """The model of a file, with its backbone where that was left out of it."""
+def model_of(
+    path: Path | Url, backbone: str | None, signed_by: Path | None = None, *, inputs: Sequence[str | None] = ()
+) -> Model:
+    """The model of a file, with its backbone where that was left out of it; no model is among the ``inputs``."""
     from ..backbones.zoo import get_backbone
     from ..model import load
 
+    swapped = [given for given in inputs if str(given).lower().endswith(".usfda")]
+    if swapped and path.suffix.lower() != ".usfda":
+        raise InputError(f"{path}: MODEL comes first; give {swapped[0]} before it")
     model = load(path, signed_by=signed_by)
     if backbone is not None:
         model.use_backbone(get_backbone(backbone))
@@ -125,7 +130,7 @@ def pairs_of(file: Path | None, option: str = "--rename") -> dict[str, str] | No
         return {str(key): str(value) for key, value in names.items()}
     rows = [[cell.strip() for cell in row] for row in rows_of(read_text(file), file)]
     if any(len(row) != 2 for row in rows):
-        raise InputError(f"{file}: every line must be a pair of names")
+        raise InputError(f"{file}: every line must be a pair of names with a comma between")
     return dict(rows)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import json
 import logging
@@ -19,7 +20,7 @@ import typer
 from .. import config as configuration
 from ..errors import InputError
 from ..memory import check_room, room_to_load
-from ..methods.findings import count
+from ..methods.findings import count, next_steps
 from ..urls import place_of
 from .arguments import (
     STRICT,
@@ -140,7 +141,9 @@ def predict(
 
     config = config_with(ctx.obj, engine, address)
     by_name = None if output is None else FORMATS.get(output.suffix.lower())
-    form = form or by_name or ("table" if output is None else output.suffix)
+    form = form or ("table" if output is None else by_name)
+    if form is None:
+        raise InputError(f"{output}: name a .csv, .jsonl, .parquet or .txt file, or give --format")
     if form not in FORMATS.values():
         raise InputError(f"no format {form!r}; choose from {', '.join(sorted(FORMATS.values()))}")
     if by_name not in (None, form):
@@ -148,7 +151,7 @@ def predict(
     if form == "parquet" and output is None:
         raise InputError("--format parquet is for a file; name one with -o")
     check_output(output, inputs=paths)
-    ready = model_of(model, backbone, signed_by)
+    ready = model_of(model, backbone, signed_by, inputs=paths)
     wanted = read_several(paths)
     if no_store:
         config = replace(config, cache=None)
@@ -194,7 +197,8 @@ def evaluate(
     from ..metrics import evaluate as run
 
     check_output(json_file)
-    result = run(model_of(model, backbone), labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
+    ready = model_of(model, backbone, inputs=[labelled])
+    result = run(ready, labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
     write_json(json_file, result)
     out.print(describe_evaluation(result))
     for line in describe_classes(result):
@@ -214,12 +218,13 @@ def inspect(
         Path | None, typer.Option("--card", metavar="README.md", help="Write it as a page that model hubs show.")
     ] = None,
 ) -> None:
-    """The card of MODEL, and what its file contains.
+    """The card of MODEL, what its file contains, and what to do next.
 
     Examples: `usfda inspect client.usfda` or `usfda inspect client.usfda --card README.md`
     """
     from ..modelcard import model_file
-    from ..modelfile import member_sizes
+    from ..modelfile import file_format, member_sizes
+    from ..signing import signature_of
 
     check_output(card_file)
     ready = model_of(model, None)
@@ -227,14 +232,21 @@ def inspect(
         with writer_of(card_file, binary=False) as page:
             page.write(ready.page())
         return
-    size = member_sizes(model_file(model))
+    file = model_file(model)
+    number, size = file_format(file), member_sizes(file)
+    with file.open("rb") as content:
+        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
     if as_json:
-        card = {"classes": ready.classes_, "head": ready.head.name, **ready.card, "contents": size}
-        print(json.dumps(card, indent=1, ensure_ascii=False))
+        card = {"format": number, "classes": ready.classes_, "head": ready.head.name, **ready.card}
+        print(json.dumps(card | {"contents": size, "sha256": sha256}, indent=1, ensure_ascii=False))
         return
-    for key, text in describe_model(ready):
-        out.print(f"{key:<16} {text}")
-    out.print(f"{'file':<16} {', '.join(f'{name} {n / 1e6:.1f} MB' for name, n in size.items())}")
+    parts = ", ".join(f"{name} {n / 1e6:.1f} MB" for name, n in size.items())
+    signature = signature_of(file)
+    beside = f"{signature.name} lies beside it; usfda verify checks it" if signature.is_file() else "none beside it"
+    of_file = [("file", f"format {number}: {parts}"), ("sha256", sha256), ("signature", beside)]
+    steps = [(step.name, step.command) for step in next_steps(ready.findings, str(model), "NEW-IMAGES")]
+    for key, text in (*describe_model(ready), *of_file, *steps):
+        out.print(printable(f"{key:<16} {text}"))
 
 
 app.command(no_args_is_help=True)(teach)

@@ -178,9 +178,10 @@ def describe_training(training: dict[str, Any]) -> str:
 
 def describe_adaptation(findings: Findings, file: str, target: Sequence[str], reported: bool) -> Iterator[str]:
     """What was found, what to look at, and the next commands; ``reported``: a report is being written already."""
-    earlier = f" and {findings.earlier_samples} earlier ones" if findings.earlier_samples else ""
-    samples = count(findings.samples, "sample")
-    yield f"{file}: adapted to {samples}{earlier}, {findings.unknown_share:.1f} % called unknown"
+    samples, of = count(findings.samples, "sample"), ""
+    if findings.earlier_samples:
+        samples, of = f"{samples} and {findings.earlier_samples} earlier ones", "of the new ones "
+    yield f"{file}: adapted to {samples}, {findings.unknown_share:.1f} % {of}called unknown"
     for line in (*findings.sentences(), findings.trust()):
         yield f"  {line}"
     for cluster in findings.clusters[:CLUSTERS]:

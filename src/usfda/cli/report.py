@@ -36,7 +36,7 @@ def report(
     from ..report.build import write_report
 
     check_output(output, inputs=[target])
-    ready = model_of(model, backbone)
+    ready = model_of(model, backbone, inputs=[target])
     found = read(target, classes=classes, labelled=labelled)
     write_report(
         ready, found, output, labelled=labelled, model_name=str(model), target_name=target, config=ctx.obj

@@ -161,7 +161,7 @@ def adapt(
     check_output(output, model=True)
     check_output(json_file, report_file)
     tracker = tracker_of(track)
-    ready = model_of(model, backbone, signed_by)
+    ready = model_of(model, backbone, signed_by, inputs=target)
     samples: Any = read_target(read_several(target), classes=classes)
     if report_file is not None:  # the report takes the same features
         samples = ready.features(samples, config=config, text="target features")

@@ -46,7 +46,7 @@ def teach(
     from ..stages.teach import teach as run
 
     check_output(output, model=True)
-    before = model_of(model, backbone)
+    before = model_of(model, backbone, inputs=[examples])
     after = run(before, examples, names=clusters_of(name), forget=forget or (), config=ctx.obj)
     after.save(output, backbone=not without_backbone)
     findings = after.findings

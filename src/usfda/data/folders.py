@@ -81,7 +81,8 @@ def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:
         raise InputError(text)
     if loose:
         raise InputError(
-            f"{folder}: wrong folder level, images lie directly in it; give the folder above, with one folder per class"
+            f"{folder}: wrong folder level, images lie directly in it; put those of each class into a folder of its "
+            "own in it, or, if it is itself one class, give the folder above"
         )
     if deeper := next(_walk(folder), None):
         raise InputError(

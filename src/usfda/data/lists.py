@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import sys
 from collections.abc import Iterable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -16,13 +17,20 @@ from .images import SUFFIXES
 from .samples import MAX_NAME, Paths, Samples
 
 LISTS = {".txt", ".csv", ".tsv"}
+PLACES = {"path", "file", "filename", "image"}  # names of the column of paths
+PREDICTED = {"score", "top1"}  # columns by which the output of ``predict`` is told from a list with true labels
 
 
-def read_list(lines: Iterable[str], where: str, folder: Path | Url, suffix: str = ".txt") -> Samples:
-    """The images of a list, relative to the list's folder; ``where`` names the list in errors."""
+def read_list(
+    lines: Iterable[str], where: str, folder: Path | Url, suffix: str = ".txt", *, labelled: bool = False
+) -> Samples:
+    """The images of a list, relative to the list's folder; ``where`` names the list in errors.
+
+    Where labels are asked for, those of a model will not do.
+    """
     paths, labels, without = Paths(), [], 0
     exists = False
-    for row in _rows(lines, where, folder, suffix):
+    for row in _rows(lines, where, folder, suffix, labelled):
         path = place_of(row[0].strip(), folder)
         exists = exists or _exists(path)
         paths.append(path)
@@ -41,23 +49,39 @@ def read_list(lines: Iterable[str], where: str, folder: Path | Url, suffix: str 
     return Samples(paths, None if without else np.asarray(labels, dtype=str))
 
 
-def _rows(lines: Iterable[str], where: str, folder: Path | Url, suffix: str) -> Iterator[list[str]]:
+def _rows(lines: Iterable[str], where: str, folder: Path | Url, suffix: str, labelled: bool) -> Iterator[list[str]]:
     """The path and, where there is one, the label of each line."""
     if suffix == ".txt":
         yield from (_split(line.strip(), folder) for line in lines if line.strip())
         return
     try:
-        rows = (row for row in csv.reader(lines, delimiter="\t" if suffix == ".tsv" else ",") if any(row))
+        lines = iter(lines)
+        line = next((line for line in lines if line.strip()), ",")  # without any, as a row of empty cells
+        delimiter = "\t" if suffix == ".tsv" else _delimiter(line)
+        rows = (row for row in csv.reader(chain([line], lines), delimiter=delimiter) if any(row))
         first = next(rows, None)
         if first is None:
             return
-        if Path(first[0]).suffix.lower() in SUFFIXES:
+        if _is_image(first[0]):
             yield first
             yield from rows
         else:
-            yield from _by_header(first, rows, where)
+            yield from _by_header(first, rows, where, labelled)
     except csv.Error as error:
         raise InputError(f"{where}: cannot be read as CSV ({error})") from None
+
+
+def _delimiter(line: str) -> str:
+    """A comma, or the semicolon that Excel writes in many countries: where only that makes sense of the first line."""
+    for sign in ",;":
+        cells = next(csv.reader([line], delimiter=sign))
+        if _is_image(cells[0]) or PLACES & {cell.strip().lower() for cell in cells}:
+            return sign
+    return ","
+
+
+def _is_image(path: str) -> bool:
+    return Path(path).suffix.lower() in SUFFIXES
 
 
 def _split(line: str, folder: Path | Url) -> list[str]:
@@ -72,12 +96,16 @@ def _exists(path: Path | Url) -> bool:
     return path.suffix.lower() in SUFFIXES if isinstance(path, Url) else is_file(path)
 
 
-def _by_header(first: list[str], rows: Iterator[list[str]], where: str) -> Iterator[list[str]]:
+def _by_header(first: list[str], rows: Iterator[list[str]], where: str, labelled: bool) -> Iterator[list[str]]:
     header = [cell.strip().lower() for cell in first]
-    place = next((i for i, cell in enumerate(header) if cell in ("path", "file", "filename", "image")), None)
+    place = next((i for i, cell in enumerate(header) if cell in PLACES), None)
     label = next((i for i, cell in enumerate(header) if cell in ("label", "class")), None)
     if place is None:
         raise InputError(f"{where}: the header needs a column path (and label), it has: {', '.join(header)}")
+    if labelled and set(header) >= PREDICTED:
+        raise InputError(
+            f"{where}: its labels are those that predict gave; give true ones, in folders or a list of path and label"
+        )
     for n, row in enumerate(rows, 2):
         if len(row) < len(header):
             raise InputError(f"{where}: row {n} has fewer columns than the header")

@@ -270,7 +270,7 @@ def _read_path(path: Path, labelled: bool, classes: Sequence[str] | None) -> Sam
     if suffix == ".npz":
         return _npz(path, str(path))
     if suffix in LISTS:
-        return read_list(read_lines(path), str(path), path.parent, suffix)
+        return read_list(read_lines(path), str(path), path.parent, suffix, labelled=labelled)
     if suffix in SUFFIXES:
         return Samples([path])
     raise InputError(f"{path}: neither a folder, an image, a list ({' '.join(sorted(LISTS))}) nor features (.npz)")
@@ -284,7 +284,7 @@ def _read_url(url: Url, labelled: bool, classes: Sequence[str] | None) -> Sample
             return _npz(file, str(url))
     if suffix in LISTS:
         with fetched(url, MAX_FILE) as file:
-            return read_list(read_lines(file), str(url), url.parent, suffix)
+            return read_list(read_lines(file), str(url), url.parent, suffix, labelled=labelled)
     if suffix in SUFFIXES:
         return Samples([url])
     return listing.class_folders(url, classes) if labelled else listing.any_folder(url)

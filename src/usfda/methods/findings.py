@@ -20,7 +20,7 @@ class Cluster:
     number : int
         By which predictions and ``teach`` call it, from 1.
     samples : int
-        How many of the target's samples are in it.
+        How many of the findings' samples are in it.
     examples : tuple of str
         The most typical of them, by name, while the model that was just adapted is in memory: a file has no names.
     """
@@ -61,13 +61,13 @@ class Findings:
     method : str
         ``usfda`` or ``paper``.
     samples : int
-        Samples of the target, those of earlier pieces not among them.
+        Samples of the target, those of earlier pieces not among them until the model is taught.
     earlier_samples : int
-        Samples of earlier pieces, for a model that was updated.
+        Samples of earlier pieces, for a model that was updated and not taught since.
     strictness : float
         The score below which a sample is unknown.
     unknown_share : float
-        Percent of the samples that are called unknown.
+        Percent of ``samples`` that are called unknown.
     unknown_estimate : float or None
         Percent that are unknown, as estimated over all pieces; None where the method does not tell, as for all below.
     unknown_interval : (float, float) or None
@@ -143,8 +143,9 @@ class Findings:
             sizes = ", ".join(f"{c.number} ({c.samples})" for c in self.clusters[:SHOWN])
             more = f" and {len(self.clusters) - SHOWN} smaller ones" if len(self.clusters) > SHOWN else ""
             form = "forms" if len(self.clusters) == 1 else "form"
+            new = "new samples" if self.earlier_samples else "samples"
             lines.append(
-                f"the unknown {form} {count(len(self.clusters), 'cluster')}, with samples in brackets: {sizes}{more}"
+                f"the unknown {form} {count(len(self.clusters), 'cluster')}, with {new} in brackets: {sizes}{more}"
             )
         return lines
 
@@ -163,7 +164,8 @@ class Findings:
     def _verdict(self, verdict: str) -> str:
         figures = {name: "one label for all" if k is None else f"{k:.2f}" for name, k in self.consistency.items()}
         why = f"agreement of neighbours on their label: {figures['adapted']}, source model {figures['source']}"
-        kept = "earlier" if self.earlier_samples else "source model's"
+        # Of the decisions that may have been kept, the source model's knows neither clusters nor taught classes.
+        kept = "earlier" if self.earlier_samples or self.clusters or self.taught else "source model's"
         return {
             "better": f"looks better than the source model ({why})",
             "unclear": f"better or worse than the source model cannot be told ({why})",
@@ -256,8 +258,9 @@ def privacy_sentence(told: Mapping[str, Any]) -> str:
         return (text + "AUC above {auc_bound:.2f}").format(**told["noise"])
     text = "private, {least_images} images or more of every class" if told["private"] else "not private"
     if "membership" in told:
-        text += "; who has the file and an image can tell whether it was among the source with an AUC of {auc:.2f} "
-        text += "(0.5 is chance, 1 is certainty; by {attack}, on {members} images of the source and {others} others)"
+        text += "; who has the file and an image can tell whether it was among the source with an AUC of at least "
+        text += "{auc:.2f} (0.5 is chance, 1 is certainty; by {attack}, on {members} images of the source and {others} "
+        text += "others)"
     return text.format(**{**told, **told.get("membership", {})})
 
 

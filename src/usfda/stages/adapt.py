@@ -163,7 +163,7 @@ def _earlier(model: Model, method: Method) -> UsfdaHead:
     if method == "usfda" and isinstance(model.head, UsfdaHead):
         return model.head
     raise InputError(
-        "only method usfda can update, and only a model that it has adapted before; adapt it without --update first"
+        "only method usfda can update, and only a model that it has adapted before; leave out --update this time"
     )
 
 

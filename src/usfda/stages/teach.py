@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +18,8 @@ from ..methods import teaching
 from ..methods.heads import UsfdaHead
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
+
+log = logging.getLogger("usfda")
 
 
 def teach(
@@ -76,6 +79,11 @@ def teach(
     known = [*model.source_classes, *taught]
     new = sorted({*names.values(), *labels.tolist()} - set(known))
     check_class_names(new)
+    spelled = {name.casefold(): name for name in known}
+    for name in new:
+        if other := spelled.get(name.casefold()):  # no error, since letters may be meant: a and A
+            said = "%s becomes a class beside the model's %s; if they are the same: --forget %s, then teach it as %s"
+            log.warning(said, name, other, name, other)
     place = {name: i for i, name in enumerate([*known, *new])}
     number = {cluster: place[name] for cluster, name in names.items()}
     try:
@@ -104,6 +112,8 @@ def _count(model: Model, head: UsfdaHead) -> None:
     samples = np.bincount(np.where(decided.known, decided.best, -1) + 1, head.counts, head.classes + 1)[1:]
     for name, of in card["taught"].items():
         of["images"] = round(float(samples[model.classes_.index(name)]))
+    card["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are told apart no more
+    card.pop("earlier_samples", None)
     card["unknown_share"] = round(100 * float(weight @ ~decided.known), 2)
     if check := card.get("check"):
         sizes = np.bincount(decided.cluster, head.counts)
