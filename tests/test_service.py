@@ -472,6 +472,32 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert "another service uses it" in second.stderr
 
 
+def test_progress_moves_with_the_images_and_the_steps(photos: Path, target: list[Path], tmp_path: Path) -> None:
+    """Of the process that adapts: once it runs, image by image where vectors are lost, step by step of the fit."""
+    settings = usfda.ProcurementSettings(iterations=12, update_every=4, composites=200)
+    config = usfda.Config(cache=None)
+    usfda.procure(photos, backbone="pixels", method="paper", settings=settings, config=config).save(
+        tmp_path / "v.usfda"
+    )
+    task = {
+        "model": str(tmp_path / "v.usfda"), "output": str(tmp_path / "new.usfda"), "images": [*map(str, target)],
+        "first": 0, "cache": str(tmp_path), "threads": 1, "bytes": 0,
+    }  # fmt: skip
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "usfda.service.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(json.dumps(task) + "\n")
+        worker.stdin.flush()  # and it stays open: the service is there
+        told = [json.loads(line)["progress"] for line in worker.stdout]
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0.1, 1.0)
+    assert len({progress for progress in told if 0.3 < progress <= 0.5}) > 1, "the images"
+    assert len({progress for progress in told if 0.5 < progress <= 0.9}) > 20, "the steps"
+
+
 def test_metrics(vendor: Path, target: list[Path]) -> None:
     with running(vendor) as port, client(port) as web:
         records = web.send_images(target).json()["results"]
