@@ -14,6 +14,7 @@ import uuid
 from collections import Counter
 from pathlib import Path
 from typing import Any
+from urllib.error import HTTPError
 from urllib.request import Request, urlopen
 
 
@@ -37,11 +38,11 @@ def predict(server: str, files: list[Path]) -> list[dict[str, Any]]:
 
 def labels(server: str, files: list[Path]) -> dict[str, int]:
     """How many images have which label."""
-    return dict(sorted(Counter(record["label"] for record in predict(server, files)).items()))
+    return dict(sorted(Counter(record.get("label", "cannot be read") for record in predict(server, files)).items()))
 
 
-if __name__ == "__main__":
-    server, files = sys.argv[1], [Path(name) for name in sys.argv[2:]]
+def main(server: str, files: list[Path]) -> None:
+    """Predict, adapt, accept, predict again."""
     print("before:", labels(server, files))  # the service keeps what it is sent, to adapt to it
 
     call(f"{server}/adapt", "POST")  # returns at once; the service goes on answering meanwhile
@@ -55,3 +56,13 @@ if __name__ == "__main__":
     # A person would look at the page first, and may discard the result: POST /adapt/discard.
     call(f"{server}/adapt/accept", "POST")
     print("after:", labels(server, files))
+
+
+if __name__ == "__main__":
+    try:
+        main(sys.argv[1], [Path(name) for name in sys.argv[2:]])
+    except HTTPError as error:  # the service says what is wrong; something else at this address may not
+        said = error.headers.get_content_type() == "application/json" and json.load(error).get("detail")
+        sys.exit(f"{error.url}: {said or error}")
+    except OSError as error:  # no service there, or no such file
+        sys.exit(str(error))

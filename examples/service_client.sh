@@ -9,7 +9,11 @@ set -eu
 server=$1
 shift
 
-call() { curl --silent --show-error --fail ${USFDA_TOKEN:+-H "Authorization: Bearer $USFDA_TOKEN"} "$@"; }
+# Leaves what the service answers in $answer; an error ends the script with what the service says of it.
+call() {
+    answer=$(curl --silent --show-error --fail-with-body ${USFDA_TOKEN:+-H "Authorization: Bearer $USFDA_TOKEN"} "$@") ||
+        { printf '%s\n' "$answer" >&2; exit 1; }
+}
 
 # Every image is a field "files"; the loop puts -F files=@ before each name.
 for file in "$@"; do
@@ -17,14 +21,17 @@ for file in "$@"; do
     shift
 done
 
-labels() { call "$@" "$server/predict" | grep -o '"label":"[^"]*"' | sort | uniq -c; }
+labels() {
+    call "$@" "$server/predict"
+    printf '%s' "$answer" | grep -o '"label":"[^"]*"' | sort | uniq -c
+}
 
 echo before:
 labels "$@"
 
-call -X POST "$server/adapt" > /dev/null
-while call "$server/adapt" | grep -q '"state":"running"'; do sleep 0.2; done
+call -X POST "$server/adapt"
+while call "$server/adapt"; printf '%s' "$answer" | grep -q '"state":"running"'; do sleep 0.2; done
 
-call -X POST "$server/adapt/accept" > /dev/null # fails, and ends the script, where the adaptation did
+call -X POST "$server/adapt/accept" # an error where the adaptation failed
 echo after:
 labels "$@"

@@ -151,13 +151,19 @@ def test_onnx_alone(place: Path, adapted: str) -> None:
     assert [line.split()[1] for line in shown.splitlines()] == load(model).predict(images).tolist()
 
 
-@pytest.mark.parametrize("script", ["service_client.py", "service_client.sh"])
-def test_service_client(place: Path, vendor: str, script: str) -> None:
-    """Against a real service that wants a token: its model is another one afterwards."""
+def shell_of(script: str) -> str:
+    """The program that runs a client of the service."""
     pytest.importorskip("uvicorn")
     shell = shutil.which("sh") if script.endswith(".sh") else sys.executable
     if shell is None or (script.endswith(".sh") and shutil.which("curl") is None):
         pytest.skip("sh and curl are needed")
+    return shell
+
+
+@pytest.mark.parametrize("script", ["service_client.py", "service_client.sh"])
+def test_service_client(place: Path, vendor: str, script: str) -> None:
+    """Against a real service that wants a token: its model is another one afterwards."""
+    shell = shell_of(script)
     images = sorted((place / "examples-out" / "uci").rglob("*.png"))[::4]
     with program(place / "examples-out" / "vendor.usfda", "--token", "secret") as service:
         address = f"http://{HOST}:{service.port}"
@@ -169,3 +175,26 @@ def test_service_client(place: Path, vendor: str, script: str) -> None:
         counts = [int(n) for n in re.findall(r"': (\d+)", part) or re.findall(r"(\d+) \"label\"", part)]
         assert sum(counts) == len(images) == 120
     assert first.removeprefix("before:") != second, "the adapted model answers otherwise"
+
+
+@pytest.mark.parametrize("script", ["service_client.py", "service_client.sh"])
+def test_service_client_shows_what_the_service_has_against_it(place: Path, vendor: str, script: str) -> None:
+    """And ends there, with an exit code that says so: 401, 409, 422, and where nobody answers."""
+    shell = shell_of(script)
+    images = sorted((place / "examples-out" / "uci").rglob("*.png"))[:3]
+    with program(place / "examples-out" / "vendor.usfda", "--token", "secret") as service:
+        address = f"http://{HOST}:{service.port}"
+        for server, files, token, says in [
+            (address, images, "wrong", "send the token"),
+            (address, images, "secret", "3 images are kept; an adaptation needs 16"),
+            (address, [EXAMPLES / "README.md"], "secret", "none of the files can be read"),
+            (f"http://{HOST}:1", images, "secret", "onnect"),
+        ]:
+            done = subprocess.run(
+                [shell, f"examples/{script}", server, *map(str, files)],
+                cwd=place, capture_output=True, text=True, env=os.environ | {"USFDA_TOKEN": token},
+            )  # fmt: skip
+            assert done.returncode == 1, done.stdout
+            assert says in done.stderr
+            assert len(done.stderr.splitlines()) <= (2 if script.endswith(".sh") else 1), "curl adds a line of its own"
+            assert "after:" not in done.stdout

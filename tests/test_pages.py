@@ -27,6 +27,9 @@ from PIL import Image
 from serving import client, program, running
 
 from usfda import adapt, procure
+from usfda.data import images
+from usfda.service import app, service, worker
+from usfda.service.limits import Limits
 
 TOP = Path(__file__).parents[1]
 PAGES = [TOP / "README.md", TOP / "SECURITY.md", TOP / "CONTRIBUTING.md", *sorted((TOP / "docs").glob("*.md"))]
@@ -226,3 +229,19 @@ def test_a_table_in_two_places_is_the_same() -> None:
     assert between("README.md", *marks) == between("docs/results.md", *marks)
     marks = "<!-- table -->", "<!-- end of table -->"
     assert between("docs/results/compare-open-partial.md", *marks) == between("docs/results.md", *marks)
+
+
+def test_the_table_of_limits_is_true() -> None:
+    """The figures of each row are what the names before them stand for, and no limit is missing."""
+    table = (TOP / "docs" / "service.md").read_text().split("\n## Limits\n")[1].split("\n## ")[0]
+    cells = [row.split("|") for row in table.splitlines() if row.startswith("| `")]
+    rows = {tuple(re.findall(r"`(\w+)`", row[1])): row[2] for row in cells}
+    fields = vars(Limits())
+    places = fields | vars(images) | vars(app) | vars(service) | vars(worker)
+    assert {name for names in rows for name in names} >= fields.keys()
+    for names, text in rows.items():
+        figures = [
+            int(number.replace(",", "")) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}.get(unit, 1)
+            for number, unit in re.findall(r"\b(\d[\d,]*) (\w+)", text)
+        ]
+        assert figures == [places[name] for name in names], names

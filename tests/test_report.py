@@ -364,6 +364,7 @@ def test_by_keyboard(report: Path, visit: Open) -> None:
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "To the content"
     page.locator("#sort").focus()
+    let_draw(page)
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.textContent") == "Skip the gallery"
     page.keyboard.press("Tab")
@@ -411,6 +412,50 @@ def test_a_tap_on_a_phone(report: Path, visit: Open) -> None:
     assert page.locator(".card[aria-current]").is_visible()
     assert not seen.scrolls_sideways()
     assert not seen.errors
+
+
+def test_nothing_is_cut_off_on_a_phone(tmp_path: Path, visit: Open) -> None:
+    """All sections can be seen in the bar, a card wraps, and a long name leaves room for the button beside it."""
+    X, y = blobs([0, 1, 2, 7], 20)
+    settings = ProcurementSettings(iterations=12, update_every=4, composites=200)  # with curves, so all sections
+    model = procure(X, np.array([f"a_rather_long_name_of_{name}" for name in y]), settings=settings)
+    write_report(model, Features(X, y), tmp_path / "r.html", labelled=True)
+    seen = visit((tmp_path / "r.html").as_uri(), **PHONE)
+    page = seen.page
+    assert page.locator(".bar nav a:visible").count() == 5
+    page.evaluate("document.querySelectorAll('details').forEach((part) => (part.open = true))")
+    page.locator("#gallery").scroll_into_view_if_needed()
+    page.locator(".heading .quiet").first.wait_for()
+    for box in page.locator(".bar nav, #parts .scroller, #gallery .heading").all():
+        assert box.evaluate("(box) => box.scrollWidth <= box.clientWidth && box.scrollHeight <= box.clientHeight")
+    assert page.locator(".heading .quiet:visible").count() > 1
+    assert not seen.errors
+
+
+def test_paper_shows_the_first_images_of_the_gallery(
+    report: Path, vector_client: Model, tmp_path: Path, visit: Open
+) -> None:
+    """They are drawn as one scrolls, which nobody does on paper; a line says where the others are."""
+    write_report(vector_client, blobs([0, 1, 2, 7, 8], 120, shift=1.0, seed=1)[0], tmp_path / "vectors.html")
+    for file in (report, tmp_path / "vectors.html"):
+        seen = visit(file.as_uri())
+        page = seen.page
+        page.evaluate("addEventListener('beforeprint', () => (globalThis.printed = document.body.cloneNode(true)))")
+        let_draw(page)
+        before = page.locator(".card").count()
+        content = page.pdf()
+        let_draw(page)
+        assert page.locator(".card").count() == before, "it is as before when that is done"
+        cards, pictures, says = page.evaluate("""[
+            printed.querySelectorAll(".card").length,
+            new Set([...printed.querySelectorAll(".card img")].map((image) => image.src)).size,
+            printed.querySelector("#unprinted").textContent,
+        ]""")
+        assert cards >= before + 30, "those that lie far below the window as well"
+        assert content.count(b"/Subtype /Image") >= pictures == (cards if file == report else 0)
+        total, word = (40, "images") if file == report else (600, "samples")
+        assert says == f"{cards} of {total} {word}; open this page in a browser to see the others."
+        assert not seen.errors
 
 
 def test_figures_of_a_labelled_report(client: Model, labelled: Path, new_photos: Path, visit: Open) -> None:

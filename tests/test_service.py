@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import random
+import shutil
 import signal
 import socket
 import subprocess
@@ -470,6 +471,66 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         )  # fmt: skip
         assert second.returncode == 2
         assert "another service uses it" in second.stderr
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_an_image_that_made_way_does_not_count_again(
+    vendor: Path, target: list[Path], tmp_path: Path, on_disk: bool
+) -> None:
+    """Unless no adaptation was given it; and after its folder was deleted, what comes is new."""
+    early = write_grainy_photos(tmp_path / "early", [0, 5], 10, seed=6)
+    other = write_grainy_photos(tmp_path / "other", [0, 1, 4, 5], 10, seed=5)
+    limits, data = Limits(memory_images=40, disk_images=40), tmp_path / "data" if on_disk else None
+
+    def adapt(web: Client) -> tuple[int, int]:
+        assert web.post("/adapt").status_code == 202
+        found = web.wait("ready", "failed")["findings"]
+        assert web.post("/adapt/accept").status_code == 200
+        return found["samples"], found["earlier_samples"]
+
+    with running(vendor, data, limits=limits) as port, client(port) as web:
+        web.send_images(early)
+        web.send_images(target)  # all of the others make way
+        assert adapt(web) == (40, 0)
+        web.send_images(other)
+        assert adapt(web) == (40, 40)
+        web.send_images(target)
+        again = web.post("/adapt")
+        assert again.status_code == 409
+        assert "0 of the kept images are new" in again.json()["detail"]
+        web.send_images(early)
+        assert adapt(web) == (20, 80)
+    if data is not None:
+        shutil.rmtree(data / "images")
+        with running(vendor, data, limits=limits) as port, client(port) as web:
+            web.send_images(write_grainy_photos(tmp_path / "later", [0, 1, 4, 5], 10, seed=7))
+            assert adapt(web) == (40, 100)
+
+
+def test_progress_moves_with_the_images_and_the_steps(photos: Path, target: list[Path], tmp_path: Path) -> None:
+    """Of the process that adapts: once it runs, image by image where vectors are lost, step by step of the fit."""
+    settings = usfda.ProcurementSettings(iterations=12, update_every=4, composites=200)
+    config = usfda.Config(cache=None)
+    usfda.procure(photos, backbone="pixels", method="paper", settings=settings, config=config).save(
+        tmp_path / "v.usfda"
+    )
+    task = {
+        "model": str(tmp_path / "v.usfda"), "output": str(tmp_path / "new.usfda"), "images": [*map(str, target)],
+        "first": 0, "cache": str(tmp_path), "threads": 1, "bytes": 0,
+    }  # fmt: skip
+    worker = subprocess.Popen(
+        [sys.executable, "-m", "usfda.service.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    with worker:
+        assert worker.stdin is not None
+        assert worker.stdout is not None
+        worker.stdin.write(json.dumps(task) + "\n")
+        worker.stdin.flush()  # and it stays open: the service is there
+        told = [json.loads(line)["progress"] for line in worker.stdout]
+    assert told == sorted(told)
+    assert (told[0], told[-1]) == (0.1, 1.0)
+    assert len({progress for progress in told if 0.3 < progress <= 0.5}) > 1, "the images"
+    assert len({progress for progress in told if 0.5 < progress <= 0.9}) > 20, "the steps"
 
 
 def test_metrics(vendor: Path, target: list[Path]) -> None:

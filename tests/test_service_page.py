@@ -175,8 +175,9 @@ def test_adapt_accept_name_and_roll_back(
 @pytest.mark.parametrize("window", WINDOWS)
 def test_it_can_be_read_and_reached(visit: Open, port: int, target: list[Path], window: dict[str, Any]) -> None:
     seen = opened(visit, port, **window)
-    seen.page.locator("#files").set_input_files(target[:6])
+    seen.page.locator("#files").set_input_files([*target[:5], Path(__file__)])
     summary(seen, "6 images:")
+    seen.page.locator("#results img[hidden]").wait_for(state="attached")  # rather than as a broken picture
     assert seen.faults_of_access() == []
     assert not seen.scrolls_sideways()
     for name in ("Choose images", "Choose a folder", "Start an adaptation", "Roll back to the model before"):
@@ -185,6 +186,9 @@ def test_it_can_be_read_and_reached(visit: Open, port: int, target: list[Path], 
     docs.page.get_by_role("heading", name="/predict").wait_for()
     assert docs.page.locator("section").count() == 11
     assert docs.faults_of_access() == []
+    assert docs.page.evaluate(
+        "[...document.querySelectorAll('pre')].every((block) => block.scrollWidth <= block.clientWidth)"
+    ), "no line is cut off"
     assert not docs.scrolls_sideways()
     for one in (seen, docs):
         check_quiet(one, port)

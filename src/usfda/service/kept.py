@@ -55,14 +55,28 @@ class Place(Generic[Where]):
 
 
 class Kept(ABC, Generic[Where]):
-    """Images by the sha256 of their content, in the order in which they arrived; the oldest make way for new ones."""
+    """Images by the sha256 of their content, in the order in which they arrived; the oldest make way for new ones.
 
-    def __init__(self, most: int, most_bytes: int):
-        self._most, self._most_bytes = most, most_bytes
+    One that made way after an adaptation to it gets the number that it had when it comes again: it is no new one.
+
+    Parameters
+    ----------
+    seen : int
+        The highest number that an adaptation was given; images that come get higher ones, even if none is left.
+    most, most_bytes : int
+        Images that are kept.
+    most_gone : int
+        Images that made way and are known again.
+    """
+
+    def __init__(self, seen: int, most: int, most_bytes: int, most_gone: int):
+        self._most, self._most_bytes, self._most_gone = most, most_bytes, most_gone
         self._places: OrderedDict[bytes, Place[Where]] = OrderedDict()
+        self._gone: OrderedDict[bytes, int] = OrderedDict()  # numbers of images that made way
         self._lock = Lock()
         self._bytes = 0
-        self.newest = 0  # number of the image that came last
+        self.seen = self.newest = seen  # the newest: the highest number of all
+        self.arrived = 0  # since the start; also those that come again
 
     def __len__(self) -> int:
         return len(self._places)
@@ -74,9 +88,14 @@ class Kept(ABC, Generic[Where]):
         """Keep those that are new; when this returns, they are kept."""
         new = list({image.key: image for image in images if image.key not in self._places}.values())
         with self._lock:
-            first, self.newest = self.newest + 1, self.newest + len(new)
-        for place in self._write(new, first):
+            numbers = [self._gone.pop(image.key, 0) or self._next() for image in new]
+        for place in self._write(new, numbers):
             self._enter(place)
+        self.arrived += len(new)
+
+    def _next(self) -> int:
+        self.newest += 1
+        return self.newest
 
     def places(self, newest: int | None = None) -> list[tuple[bytes, Place[Where]]]:
         """Keys and places, the oldest first: all, or so many of the newest."""
@@ -100,8 +119,8 @@ class Kept(ABC, Generic[Where]):
         """Finish what can wait."""
 
     @abstractmethod
-    def _write(self, images: Sequence[Image], first: int) -> Iterator[tuple[bytes, Place[Where]]]:
-        """Put images where they are kept, numbered from ``first``; each is given out when it is there."""
+    def _write(self, images: Sequence[Image], numbers: Sequence[int]) -> Iterator[tuple[bytes, Place[Where]]]:
+        """Put images where they are kept, by their numbers; each is given out when it is there."""
 
     @abstractmethod
     def _remove(self, place: Place[Where]) -> None:
@@ -117,8 +136,13 @@ class Kept(ABC, Generic[Where]):
                 self._places[key] = place
                 self._bytes += place.size
             while len(self._places) > self._most or self._bytes > self._most_bytes:
-                gone.append(self._places.popitem(last=False)[1])
-                self._bytes -= gone[-1].size
+                key, place = self._places.popitem(last=False)
+                gone.append(place)
+                self._bytes -= place.size
+                if place.number <= self.seen:
+                    self._gone[key] = place.number
+            while len(self._gone) > self._most_gone:
+                self._gone.popitem(last=False)
         for place in gone:
             self._remove(place)
 
@@ -142,8 +166,8 @@ class InMemory(Kept[Image]):
         found = [place.where for place in places]
         return Features(np.stack([image.vector for image in found]), paths=[Path(image.key.hex()) for image in found])
 
-    def _write(self, images: Sequence[Image], first: int) -> Iterator[tuple[bytes, Place[Image]]]:
-        for number, image in enumerate(images, first):
+    def _write(self, images: Sequence[Image], numbers: Sequence[int]) -> Iterator[tuple[bytes, Place[Image]]]:
+        for number, image in zip(numbers, images, strict=True):
             held = replace(image, vector=image.vector.copy())  # not as a row of its whole batch
             yield image.key, Place(number, len(image.content) + held.vector.nbytes, held)
 
@@ -160,10 +184,12 @@ class OnDisk(Kept[Path]):
         Of the service's data.
     backbone : Backbone
         Whose vectors the feature store holds.
+    seen, most, most_bytes, most_gone : int
+        As of ``Kept``.
     """
 
-    def __init__(self, folder: Path, backbone: Backbone, most: int, most_bytes: int):
-        super().__init__(most, most_bytes)
+    def __init__(self, folder: Path, backbone: Backbone, seen: int, most: int, most_bytes: int, most_gone: int):
+        super().__init__(seen, most, most_bytes, most_gone)
         self._folder = folder / "images"
         store = Extractor.make(backbone, Config(cache=folder)).store
         if store is None:
@@ -175,8 +201,9 @@ class OnDisk(Kept[Path]):
         clear_parts(self._folder, NAME.pattern)
         for file in sorted(self._folder.iterdir()):
             if name := NAME.fullmatch(file.name):
-                self.newest = int(name[1])
-                self._enter((bytes.fromhex(name[2]), Place(self.newest, file.stat().st_size, file)))
+                number = int(name[1])
+                self.newest = max(self.newest, number)
+                self._enter((bytes.fromhex(name[2]), Place(number, file.stat().st_size, file)))
 
     def content(self, key: bytes) -> bytes | None:
         """Read from its file."""
@@ -202,8 +229,8 @@ class OnDisk(Kept[Path]):
         self.close()
         return Samples([place.where for place in places])
 
-    def _write(self, images: Sequence[Image], first: int) -> Iterator[tuple[bytes, Place[Path]]]:
-        for number, image in enumerate(images, first):
+    def _write(self, images: Sequence[Image], numbers: Sequence[int]) -> Iterator[tuple[bytes, Place[Path]]]:
+        for number, image in zip(numbers, images, strict=True):
             suffix = FORMATS[format_of(image.content) or "JPEG"][0]
             file = self._folder / f"{number:012d}-{image.key.hex()}{suffix}"
             with atomic_write(file) as out:

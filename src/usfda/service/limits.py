@@ -35,6 +35,8 @@ class Limits:
         Images that are kept in memory; the oldest make way.
     disk_images, disk_bytes : int
         Images that are kept on disk, likewise.
+    forgotten : int
+        Images that made way after an adaptation to them and are known by their sha256 when they come again.
     needed : int
         Images without which no adaptation starts: fewer say too little about their domain.
     models : int
@@ -53,5 +55,6 @@ class Limits:
     memory_bytes: int = 512 * MiB
     disk_images: int = 100_000
     disk_bytes: int = 16 * 1024 * MiB
+    forgotten: int = 100_000
     needed: int = FEW
     models: int = 10

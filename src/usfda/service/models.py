@@ -80,6 +80,11 @@ class Models:
         return len(self._history) - 1
 
     @property
+    def seen(self) -> int:
+        """The highest number of an image that any model of the folder was adapted to."""
+        return max(entry.seen for entries in self._state.values() for entry in entries)
+
+    @property
     def candidate(self) -> Path:
         """Where a model is written that may be accepted."""
         return self._folder / "candidate.usfda"

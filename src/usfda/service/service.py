@@ -76,10 +76,11 @@ class Service:
             self.models = Models(model, stack.enter_context(_folder(data)), limits.models, signed_by)
             backbone = self.models.backbone
             backbone.run(np.zeros((1, *backbone.size, 3), np.uint8))  # an error now, not at the first image
+            seen = self.models.seen
             self.kept: Kept[Any] = (
-                InMemory(limits.memory_images, limits.memory_bytes)
+                InMemory(seen, limits.memory_images, limits.memory_bytes, limits.forgotten)
                 if data is None
-                else OnDisk(data, backbone, limits.disk_images, limits.disk_bytes)
+                else OnDisk(data, backbone, seen, limits.disk_images, limits.disk_bytes, limits.forgotten)
             )
             stack.callback(self.kept.close)
             self.batcher = Batcher(backbone, config.threads, limits.waiting)
@@ -161,7 +162,7 @@ class Service:
     def _clusters(self, served: Served) -> Counter[int]:
         """How many of the latest kept images are in each cluster; the model's examples are of them from now on."""
         with self._looking:
-            state = served.entry.sha256, self.kept.newest
+            state = served.entry.sha256, self.kept.arrived
             if self._looked[0] != state:
                 keys, X = self.kept.vectors([key for key, _ in self.kept.places(RECENT)])
                 counts: Counter[int] = Counter()
@@ -198,6 +199,7 @@ class Service:
             if update and new < FEWEST_NEW:  # the others would count twice
                 raise Conflict(f"{new} of the kept images are new to this model; an adaptation needs {FEWEST_NEW}")
             target = self.kept.target(places)
+            self.kept.seen = places[-1].number
             self.adaptation.end()
             self.adaptation.start(
                 Task(

@@ -26,7 +26,8 @@ from .answers import findings_of
 from .kept import key_of
 
 NICE = 10  # predictions come first
-BEGUN, FEATURES, FITTED = 0.1, 0.4, 0.9  # progress when all is loaded, the vectors are there, the new model is made
+BEGUN, LOADED, FEATURES, FITTED = 0.1, 0.3, 0.5, 0.9  # progress: it runs, all is loaded, the vectors are there, fitted
+VECTORS = "features"  # how the work is called that ends with the vectors
 CHANGES = 500  # images with another label than before that are named
 
 
@@ -47,24 +48,25 @@ def compare(before: Model, after: Model, features: Features) -> dict[str, Any]:
 
 def run(task: Mapping[str, Any], X: np.ndarray | None, tell: Callable[[dict[str, Any]], None]) -> None:
     """Adapt to images, whose vectors are given or in the store, write the model, and tell what was found."""
-    from ..stages.adapt import adapt  # which takes seconds
+    tell({"progress": BEGUN})
+    from ..stages.adapt import adapt  # which takes seconds, longer than all else where the images are few
 
     @contextmanager
     def progress(total: int, text: str, unit: str) -> Iterator[Callable[[int], None]]:
-        done = 0
+        done, (low, high) = 0, (LOADED, FEATURES) if text == VECTORS else (FEATURES, FITTED)
 
         def advance(n: int) -> None:
             nonlocal done
             done += n
-            tell({"progress": BEGUN + (FEATURES - BEGUN) * done / max(total, 1)})
+            tell({"progress": low + (high - low) * done / max(total, 1)})
 
         yield advance
 
     config = Config(task["threads"], task["cache"] and Path(task["cache"]), progress)
     model, names = load(task["model"]), [Path(name) for name in task["images"]]
-    tell({"progress": BEGUN})
+    tell({"progress": LOADED})
     target = Samples(names) if X is None else Features(X, paths=names)
-    features = model.features(target, config=config, text="features")
+    features = model.features(target, config=config, text=VECTORS)
     tell({"progress": FEATURES})
     assert features.paths is not None
     new = set(names[task["first"] :])

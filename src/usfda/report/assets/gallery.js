@@ -1,6 +1,7 @@
 // The gallery: groups of images in rows. Only the rows near the window exist, so that ten thousand images scroll well.
 
 const NEARBY = 700; // pixels above and below the window in which rows exist
+const PRINTED = 8000; // pixels of the gallery whose rows exist while it is printed: some pages
 const gallery = { groups: [], rows: [], live: new Map(), width: 0, columns: 1, cell: 120, order: [], rowOf: new Map() };
 
 function setUpGallery() {
@@ -14,6 +15,8 @@ function setUpGallery() {
   box.addEventListener("focusin", (event) => cardOf(event) && point(indexOf(event)));
   box.addEventListener("keydown", (event) => cardOf(event) && step(event, indexOf(event)));
   addEventListener("scroll", () => requestAnimationFrame(renderRows), { passive: true });
+  addEventListener("beforeprint", () => setPrinting(true));
+  addEventListener("afterprint", () => setPrinting(false));
   new ResizeObserver(() => box.clientWidth !== gallery.width && layOut()).observe(box);
 }
 
@@ -55,10 +58,20 @@ function layOut() {
   renderRows();
 }
 
+/** On paper there is no window: the first rows exist, and a line says how many images there are beside them. */
+function setPrinting(begins) {
+  gallery.printing = begins;
+  renderRows();
+  const [there, all] = [byId("gallery").querySelectorAll(".card").length, map.shown.reduce((sum, one) => sum + one, 0)];
+  byId("unprinted").hidden = !begins || there >= all;
+  byId("unprinted").textContent = `${there} of ${plural(all)}; open this page in a browser to see the others.`;
+}
+
 function renderRows() {
   const box = byId("gallery");
   const at = box.getBoundingClientRect().top;
-  const isNear = (row) => row.top + row.height > -at - NEARBY && row.top < innerHeight - at + NEARBY;
+  const [from, to] = gallery.printing ? [0, PRINTED] : [-at - NEARBY, innerHeight - at + NEARBY];
+  const isNear = (row) => row.top + row.height > from && row.top < to;
   for (const [k, element] of gallery.live) {
     if (isNear(gallery.rows[k]) || element.contains(document.activeElement)) continue;
     element.remove();
@@ -68,7 +81,7 @@ function renderRows() {
     high = gallery.rows.length;
   while (low < high) {
     const middle = (low + high) >> 1;
-    if (gallery.rows[middle].top + gallery.rows[middle].height > -at - NEARBY) high = middle;
+    if (gallery.rows[middle].top + gallery.rows[middle].height > from) high = middle;
     else low = middle + 1;
   }
   for (let k = low; k < gallery.rows.length && isNear(gallery.rows[k]); k++) {

@@ -178,11 +178,14 @@ function showTraining() {
   }
 }
 
+/** A key whose line may break after a dot or an underscore. */
+const breakable = (key) => key.split(/(?<=[._])/).flatMap((part) => [part, make("wbr")]);
+
 function showCard() {
   const titles = { deployment: "Adaptation", procurement: "Procurement", backbone: "Backbone" };
   for (const [part, rows] of Object.entries(data.card)) {
     const body = rows.map(([key, text]) =>
-      make("tr", {}, make("th", { scope: "row", text: key }), make("td", { text })),
+      make("tr", {}, make("th", { scope: "row" }, ...breakable(key)), make("td", { text })),
     );
     const table = make(
       "table",

@@ -41,7 +41,7 @@ function card(method, path, operation) {
   const made = element("section", { className: "card" },
     element("h2", {}, element("span", { className: "tag known", textContent: method.toUpperCase() }), path),
     element("p", { textContent: operation.description.replaceAll("*", "") }),
-    element("pre", { textContent: example(method, path, operation), tabIndex: 0 }));
+    element("pre", { textContent: example(method, path, operation) }));
   const list = element("dl");
   for (const one of operation.parameters ?? []) {
     list.append(element("dt", { textContent: one.name }), element("dd", { textContent: one.description ?? "" }));
@@ -53,7 +53,7 @@ function card(method, path, operation) {
   const good = Object.entries(operation.responses).find(([status]) => status.startsWith("2"));
   const schema = good?.[1].content?.["application/json"]?.schema;
   if (schema && Object.keys(schema).length) {
-    made.append(element("pre", { textContent: JSON.stringify(plain(schema), null, 1), tabIndex: 0 }));
+    made.append(element("pre", { textContent: JSON.stringify(plain(schema), null, 1) }));
   }
   return made;
 }

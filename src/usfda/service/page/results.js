@@ -148,6 +148,7 @@ function summarise() {
 
 function makeCard(file, name) {
   const image = element("img", { src: URL.createObjectURL(file), alt: name, loading: "lazy" });
+  image.addEventListener("error", () => { image.hidden = true; }); // no picture to this browser; its name stands below
   return element("li", {},
     element("div", { className: "picture" }, image),
     element("div", { className: "answer" }, ...answer({ tag: "waiting", text: "…" }, name)));
