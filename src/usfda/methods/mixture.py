@@ -4,7 +4,7 @@
 2. ``groups.py`` tells known samples from unknown ones by their best similarity.
 3. The known, class by class, and the unknown, cluster by cluster, give centres C_j with masses m_j. The model of a new
    sample: p(j|z) ∝ m_j·exp(τ·z·C_j), the head ``usfda``, beside a rest of the weight r = exp(τ·½·min(κ, κ_t)) for what
-   resembles none of them. κ is the source's cohesion, κ_t the median of z·C over the target, of the best C.
+   resembles none of them. κ is the source's cohesion, κ_t that of the target: the mean of max_j z·C_j.
 4. Small groups of neighbouring samples, by their mean and number, stand for the target when more of it arrives.
 """
 
@@ -17,7 +17,7 @@ from scipy.sparse import csr_matrix
 from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
 
-from .groups import FEWEST, LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown, weighted_quantile
+from .groups import FEWEST, LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown
 from .heads import UsfdaHead
 from .vendor import Geometry, normalise
 
@@ -233,7 +233,7 @@ def fit_mixture(
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale, typical = (np.asarray(value, np.float32) for value in (settings.scale, groups.typicality))
     cosine = z @ centres.T
-    own = weighted_quantile(cosine.max(1), points.weight, 0.5)
+    own = float(np.average(cosine.max(1), weights=points.weight))
     rest = np.asarray(np.exp(scale * settings.rest * min(cohesion, own)), np.float32)
     summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)
     head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical, taught, rest)
