@@ -162,19 +162,19 @@ class Suite(Benchmark):
     def __init__(self, cuts: list[Cut], domains: Mapping[str, Samples]):
         super().__init__()
         self.cuts = {f"{self.id}/{cut.name}": cut for cut in cuts}
-        self._domains = domains
+        self.domains = domains
 
     def tasks(self) -> list[Task]:
-        return [Task(name, cut.name, *self._cut(cut)) for name, cut in self.cuts.items()]
+        return [Task(name, cut.name, *self.cut(cut)) for name, cut in self.cuts.items()]
 
-    def _cut(self, cut: Cut) -> tuple[Samples, Samples]:
+    def cut(self, cut: Cut) -> tuple[Samples, Samples]:
         """Source and target, all drawn by the task's name.
 
         Shared classes are drawn from those of both domains; private ones from what is left of the domain's own, so that
         no class is private to both.
         """
         rng = np.random.default_rng(zlib.crc32(cut.name.encode()))
-        source_side, target_side = self._domains[cut.source], self._domains[cut.target]
+        source_side, target_side = self.domains[cut.source], self.domains[cut.target]
         ours, theirs = (_enough(side) for side in (source_side, target_side))
         shared, private, extra = cut.gap
         both = rng.permutation(np.intersect1d(ours, theirs))

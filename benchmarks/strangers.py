@@ -1,0 +1,85 @@
+"""Kinds of things that come after the adaptation: are they called unknown? On the tasks of the development suite.
+
+Of each task's target, half of the images are adapted to, without every second one of its private classes. Scored are
+the other half, and strangers: images of the classes that were left out and of up to ten more that neither side has
+seen. Once with the method as it is, once without its rest (``--set rest=0``). Labels only score.
+
+python benchmarks/strangers.py DATA EMOJI -o suite/ [--backbone NAME]
+"""
+
+from __future__ import annotations
+
+import argparse
+import zlib
+from pathlib import Path
+
+import numpy as np
+from suite import Cut, Suite, load_suite
+from suite_data import labels_of
+
+from usfda import Config, Features, Model, adapt, procure
+from usfda.data.reading import UNKNOWN
+from usfda.experiments.tables import markdown_table
+from usfda.experiments.tasks import Task, TaskReader
+
+MORE, MOST = 10, 400  # further classes, and images of strangers, at most
+WAYS = {"with the rest": {}, "without": {"rest": 0.0}}
+Scores = tuple[float, float]  # in percent: shared accuracy, strangers that are called unknown
+
+
+def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | None:
+    """By way; None where there are too few images, or no strangers."""
+    source, target = suite.cut(cut)
+    domain = suite.domains[cut.target]
+    rng = np.random.default_rng(zlib.crc32(f"strangers of {cut.name}".encode()))
+    known, there = set(labels_of(source).tolist()), set(labels_of(target).tolist())
+    private = sorted(there - known)
+    left_out = private[::2] if len(private) > 1 else []
+    others = rng.permutation(sorted(set(labels_of(domain).tolist()) - known - there))[:MORE]
+    index = np.flatnonzero(np.isin(labels_of(domain), [*left_out, *others]))
+    if len(index) == 0:
+        return None
+    strange = domain[np.sort(rng.permutation(index)[:MOST])]
+    (labelled, seen), (_, later) = (reader.read(Task(cut.name, cut.name, source, side)) for side in (target, strange))
+    assert seen.labels is not None
+    first = rng.random(len(seen.labels)) < 0.5
+    kept = ~np.isin(seen.labels, left_out)
+    scored = kept & ~first & np.isin(seen.labels, labelled.classes)
+    if (kept & first).sum() < 10 or scored.sum() < 5:
+        return None
+    vendor = procure(Features(labelled.X, labelled.labels), method="usfda")
+    found = {}
+    for way, settings in WAYS.items():
+        model: Model = adapt(vendor, seen.X[kept & first], settings=settings)
+        right = model.predict(seen.X[scored]) == seen.labels[scored]
+        accuracy = np.mean([right[seen.labels[scored] == name].mean() for name in np.unique(seen.labels[scored])])
+        found[way] = 100 * float(accuracy), 100 * float(np.mean(model.predict(later.X) == UNKNOWN))
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("emoji", type=Path)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    options = parser.parse_args()
+    suite = load_suite(options.data, options.emoji, options.output, options.backbone)
+    reader = TaskReader(options.backbone, Config())
+    found: dict[str, list[dict[str, Scores]]] = {}
+    for cut in suite.cuts.values():
+        suits = cut.gap[0] > 1 and cut.part in (None, "unequal", "third") and "whole" not in cut.row
+        if suits and (both := scores(suite, cut, reader)) is not None:
+            found.setdefault(cut.data, []).append(both)
+    rows = {data: [np.mean([one[way] for one in some], 0) for way in WAYS] for data, some in found.items()}
+    rows["mean"] = list(np.mean(list(rows.values()), 0))
+    head = ["data set", "tasks", *(f"{way}: {what}" for way in WAYS for what in ("accuracy", "strangers unknown"))]
+    body = [
+        [data, str(len(found.get(data, []))), *(f"{value:.1f}" for pair in pairs for value in pair)]
+        for data, pairs in rows.items()
+    ]
+    print(markdown_table(head, body))
+
+
+if __name__ == "__main__":
+    main()
