@@ -2,7 +2,8 @@
 
 Of each task's target, half of the images are adapted to, without every second one of its private classes. Scored are
 the other half, and strangers: images of the classes that were left out and of up to ten more that neither side has
-seen. Once with the method as it is, once without its rest (``--set rest=0``). Labels only score.
+seen. Once with the method as it is, once with all its clusters named, once without its rest (``--set rest=0``). Labels
+only score.
 
 python benchmarks/strangers.py DATA EMOJI -o suite/ [--backbone NAME]
 """
@@ -17,13 +18,13 @@ import numpy as np
 from suite import Cut, Suite, load_suite
 from suite_data import labels_of
 
-from usfda import Config, Features, Model, adapt, procure
+from usfda import Config, Features, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import Task, TaskReader
 
 MORE, MOST = 10, 400  # further classes, and images of strangers, at most
-WAYS = {"with the rest": {}, "without": {"rest": 0.0}}
+WAYS = "as it is", "all clusters named", "without the rest"
 Scores = tuple[float, float]  # in percent: shared accuracy, strangers that are called unknown
 
 
@@ -49,8 +50,10 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | No
         return None
     vendor = procure(Features(labelled.X, labelled.labels), method="usfda")
     found = {}
-    for way, settings in WAYS.items():
-        model: Model = adapt(vendor, seen.X[kept & first], settings=settings)
+    adapted, without = (adapt(vendor, seen.X[kept & first], settings={"rest": rest}) for rest in (0.5, 0.0))
+    clusters = adapted.findings.clusters if adapted.findings else ()
+    named = teach(adapted, names={c.number: "new" for c in clusters}) if clusters else adapted
+    for way, model in zip(WAYS, (adapted, named, without), strict=True):
         right = model.predict(seen.X[scored]) == seen.labels[scored]
         accuracy = np.mean([right[seen.labels[scored] == name].mean() for name in np.unique(seen.labels[scored])])
         found[way] = 100 * float(accuracy), 100 * float(np.mean(model.predict(later.X) == UNKNOWN))
