@@ -233,7 +233,8 @@ def fit_mixture(
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale, typical = (np.asarray(value, np.float32) for value in (settings.scale, groups.typicality))
     cosine = z @ centres.T
-    likeness = min(cohesion, float(np.average(cosine.max(1), weights=points.weight)))
+    single = points.behind < FEWEST  # a mean of several samples is more similar to anything
+    likeness = min(cohesion, float(np.average(cosine[single].max(1), weights=points.weight[single])))
     rest = np.asarray(np.exp(scale * settings.rest * likeness) if settings.rest else 0, np.float32)
     summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)
     head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical, taught, rest)
