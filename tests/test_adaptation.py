@@ -132,7 +132,7 @@ def test_adapting_again_starts_from_the_vendors_part(vector_model: Model) -> Non
     X, _ = blobs([0, 1, 7], 30, seed=1)
     few = PaperSettings(steps=6)
     once = adapt(vector_model, X, method="paper", settings=few)
-    other = adapt(vector_model, X[:40] + 0.5)
+    other = adapt(vector_model, X + 0.5)
     twice = adapt(other, X, method="paper", settings=few)
     assert (other.head.name, twice.head.name) == ("usfda", "paper")
     assert "check" not in twice.card["deployment"]

@@ -96,8 +96,8 @@ DEPLOYMENT = {
     },
 }
 
-# What a group of the summary stands for, two samples or more; and a correlation.
-RANGES = {"mixture.counts": (1.99, 1e12), "mixture.typicality": (-1.001, 1.001), "mixture.rest": (0, 1e30)}
+# What a group of the summary stands for, two samples or more; a correlation; a cosine.
+RANGES = {"mixture.counts": (1.99, 1e12), "mixture.typicality": (-1.001, 1.001), "mixture.rest": (0, 1.001)}
 
 # The structures of a zip with stored members, to the byte as Python's zipfile writes them. They have no place for a
 # comment, an extra field, a second member of a name, or another date.

@@ -23,7 +23,6 @@ FEW = 16  # fewer samples say too little about their domain: method paper neithe
 FEWEST = 2  # images behind every mean that is saved, so that no model file holds the vector of a single one
 LEAST_DENSITY = 0.02  # below which a sample is as lonely as can be
 ITERATIONS = 100  # of EM, at most
-MOST_SCALE = 100  # beyond which exp(τ) leaves single precision
 RAMP = 0.3  # how far beyond its threshold a test has its full weight
 LONELIEST = 0.3  # the least of q: divided by less, a sample far from all others would seem similar to any class
 
@@ -46,8 +45,8 @@ class UsfdaSettings:
     def __post_init__(self) -> None:
         if self.most < FEWEST or self.neighbours < 1 or self.clusters < 1 or self.rounds < 0:
             raise InputError("most starts at 2, neighbours and clusters at 1, rounds at 0")
-        if not 0 < self.scale <= MOST_SCALE:
-            raise InputError(f"scale must be positive, and {MOST_SCALE} at most")
+        if not 0 < self.scale < math.inf:
+            raise InputError("scale must be positive")
         if not 0 <= self.rest <= 1:
             raise InputError("rest is from 0 to 1")
         if not all(map(math.isfinite, (self.typical, self.typical_lean, self.distant, self.distant_lean))):

@@ -18,7 +18,7 @@ from .vendor import Geometry, Shape, SourceNetworks, Tensors, Vendor, f_layout, 
 
 SCALE = 16.0  # τ of the prototypes' softmax, as that of the mixture
 MAX_CLUSTERS = 10_000  # of unknown samples in a model file
-TINY = 1e-30  # in place of a 0 that is divided by, or whose logarithm is taken
+TINY = 1e-30  # in place of a probability of 0 that is divided by
 
 
 class Head(ABC):
@@ -164,9 +164,9 @@ class PaperHead(Head):
 class UsfdaHead(Head):
     """Method ``usfda``: a mixture of the source classes, of taught classes, and of clusters of unknown samples.
 
-    p(j|z) = m_j·exp(τ·z·C_j) / (Σ_i m_i·exp(τ·z·C_i) + r) with centres C_j and masses m_j, z centred on the target's
-    mean. The rest, r, is what resembles none of them: kinds of things that come later. The probability of unknown is
-    the sum over the clusters, and that of the rest. It decides by these alone. The summary of the target, means of
+    p(j|z) = (1 − q)·softmax_j(τ·z·C_j + log m_j) with centres C_j and masses m_j, z centred on the target's mean. The
+    rest, q = σ(τ·(f − max_j z·C_j)), is what resembles none of them: kinds of things that come later. The probability
+    of unknown is the sum over the clusters and q. It decides by these alone. The summary of the target, means of
     x̃ over small groups of neighbouring samples and how many samples each stands for, is kept for what comes later:
     updates, which find taught classes by their prototypes, and teaching.
     """
@@ -184,7 +184,7 @@ class UsfdaHead(Head):
     counts: np.ndarray
     typicality: np.ndarray
     prototypes: np.ndarray  # of the taught classes
-    rest: np.ndarray  # r
+    rest: np.ndarray  # f; 0 in older files, which have no rest
 
     @property
     def taught(self) -> int:
@@ -198,8 +198,12 @@ class UsfdaHead(Head):
 
     def of_points(self, z: np.ndarray) -> np.ndarray:
         """p(j|z) over the classes and the clusters and, at last, the rest."""
-        rest = np.full(len(z), np.log(np.maximum(self.rest, TINY)), np.float32)
-        return softmax(np.column_stack([self.scale * z @ self.centres.T + self.bias, rest]))
+        cosine = z @ self.centres.T
+        p = softmax(self.scale * cosine + self.bias)
+        if self.rest == 0:
+            return np.column_stack([p, np.zeros_like(p[:, 0])])
+        alike = softmax(self.scale * np.column_stack([cosine.max(1), np.full(len(z), self.rest, np.float32)]))
+        return np.column_stack([p * alike[:, :1], alike[:, 1]])
 
     def components(self, v: np.ndarray) -> np.ndarray:
         """The same of vectors."""
@@ -210,11 +214,10 @@ class UsfdaHead(Head):
         return self.answer(v)[0]
 
     def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """The probabilities and the most probable cluster, where there is any, of one look at the components."""
+        """The probabilities and the most probable cluster, none for the rest, of one look at the components."""
         p, classes = self.components(v), self.classes
-        clusters = p[:, classes:-1]
-        cluster = 1 + clusters.argmax(1) if clusters.shape[1] else np.zeros(len(v), np.int64)
-        return np.column_stack([p[:, :classes], p[:, classes:].sum(1)]), cluster
+        unknown = np.roll(p[:, classes:], 1, axis=1)  # the rest first, so that it is cluster 0
+        return np.column_stack([p[:, :classes], unknown.sum(1)]), unknown.argmax(1)
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """√p over the components."""
@@ -222,7 +225,7 @@ class UsfdaHead(Head):
         return root
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Mean of the target, centres, log masses, τ and the rest; the summary of the target."""
+        """Mean of the target, centres, log masses, τ and f; the summary of the target."""
         return {
             "mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale,
             "summary": self.summary, "counts": self.counts, "typicality": self.typicality,

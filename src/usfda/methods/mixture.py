@@ -3,8 +3,8 @@
 1. Every sample moves towards its mutual neighbours, v; S_ic = v_i·P_c is its similarity to source class c.
 2. ``groups.py`` tells known samples from unknown ones by their best similarity.
 3. The known, class by class, and the unknown, cluster by cluster, give centres C_j with masses m_j. The model of a new
-   sample: p(j|z) ∝ m_j·exp(τ·z·C_j), the head ``usfda``, beside a rest of the weight r = exp(τ·½·min(κ, κ_t)) for what
-   resembles none of them. κ is the source's cohesion, κ_t that of the target: the mean of max_j z·C_j.
+   sample: p(j|z) ∝ m_j·exp(τ·z·C_j), the head ``usfda``, beside a rest for what resembles none of them: where
+   max_j z·C_j is below f = ½·min(κ, κ_t). κ is the source's cohesion, κ_t that of the target: the mean of max_j z·C_j.
 4. Small groups of neighbouring samples, by their mean and number, stand for the target when more of it arrives.
 """
 
@@ -235,7 +235,7 @@ def fit_mixture(
     cosine = z @ centres.T
     single = points.behind < FEWEST  # a mean of several samples is more similar to anything
     likeness = min(cohesion, float(np.average(cosine[single].max(1), weights=points.weight[single])))
-    rest = np.asarray(np.exp(scale * settings.rest * likeness) if settings.rest else 0, np.float32)
+    rest = np.asarray(settings.rest * max(likeness, 0), np.float32)
     summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)
     head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical, taught, rest)
     return head, groups, graph

@@ -11,7 +11,7 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from ..errors import InputError
-from .heads import SCALE, TINY, Head, PaperHead, PrototypeHead, SourceHead, UsfdaHead
+from .heads import SCALE, Head, PaperHead, PrototypeHead, SourceHead, UsfdaHead
 from .vendor import Geometry, SourceNetworks, Tensors
 
 OPSET = 13
@@ -63,15 +63,19 @@ def probability(add: Graph, head: Head, v: str) -> tuple[str, str]:
         case PaperHead():
             return _of_networks(add, head.networks, head.f_t, v)
         case PrototypeHead(geometry=geometry):
-            # Unknown is a centre of zeros, whose logit is its bias; so is the rest below.
+            # Unknown is a centre of zeros, whose logit is its bias.
             centres = np.vstack([geometry.prototypes, np.zeros_like(geometry.mean)])
             bias = np.append(np.zeros(len(geometry.prototypes)), SCALE * geometry.floor).astype(np.float32)
             return _of_centres(add, _whiten(add, geometry, geometry.mean, v), centres, bias, SCALE, len(bias) - 1)
         case UsfdaHead():
             z = _whiten(add, head.geometry, head.mean, v)
-            centres = np.vstack([head.centres, np.zeros_like(head.mean)])
-            bias = np.append(head.bias, np.log(np.maximum(head.rest, TINY))).astype(np.float32)
-            return _of_centres(add, z, centres, bias, float(head.scale), head.classes)
+            known, unknown = _of_centres(add, z, head.centres, head.bias, float(head.scale), head.classes)
+            if head.rest == 0:
+                return known, unknown
+            _, best = add.largest(add("Gemm", z, head.centres, transB=1))
+            alike = add("Sigmoid", add("Mul", add("Sub", best, head.rest), head.scale))
+            one = np.asarray(1, np.float32)
+            return add("Mul", known, alike), add("Sub", one, add("Mul", add("Sub", one, unknown), alike))
     raise InputError(f"a model with head {head.name} cannot be exported; adapt it again with this version of usfda")
 
 

@@ -51,7 +51,7 @@ class Usfda(System):
 
     version = VERSION["usfda"]
     source_free = True
-    rejects = "more probably of an unknown cluster than of any class"
+    rejects = "more probably of an unknown cluster, or like nothing at all, than of any class"
     Settings = StageSettings
     settings: StageSettings
     method: ClassVar[Literal["usfda", "paper"]] = "usfda"
