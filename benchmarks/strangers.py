@@ -50,7 +50,7 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | No
         return None
     vendor = procure(Features(labelled.X, labelled.labels), method="usfda")
     found = {}
-    adapted, without = (adapt(vendor, seen.X[kept & first], settings={"rest": rest}) for rest in (0.5, 0.0))
+    adapted, without = (adapt(vendor, seen.X[kept & first], settings=given) for given in ({}, {"rest": 0.0}))
     clusters = adapted.findings.clusters if adapted.findings else ()
     named = teach(adapted, names={c.number: "new" for c in clusters}) if clusters else adapted
     for way, model in zip(WAYS, (adapted, named, without), strict=True):
@@ -72,13 +72,16 @@ def main() -> None:
     found: dict[str, list[dict[str, Scores]]] = {}
     for cut in suite.cuts.values():
         suits = cut.gap[0] > 1 and cut.part in (None, "unequal", "third") and "whole" not in cut.row
-        if suits and (both := scores(suite, cut, reader)) is not None:
-            found.setdefault(cut.data, []).append(both)
+        if suits and (ways := scores(suite, cut, reader)) is not None:
+            found.setdefault(cut.data, []).append(ways)
     rows = {data: [np.mean([one[way] for one in some], 0) for way in WAYS] for data, some in found.items()}
-    rows["mean"] = list(np.mean(list(rows.values()), 0))
+    rows["mean"], found["mean"] = (
+        list(np.mean(list(rows.values()), 0)),
+        [one for some in found.values() for one in some],
+    )
     head = ["data set", "tasks", *(f"{way}: {what}" for way in WAYS for what in ("accuracy", "strangers unknown"))]
     body = [
-        [data, str(len(found.get(data, []))), *(f"{value:.1f}" for pair in pairs for value in pair)]
+        [data, str(len(found[data])), *(f"{value:.1f}" for pair in pairs for value in pair)]
         for data, pairs in rows.items()
     ]
     print(markdown_table(head, body))

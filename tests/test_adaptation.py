@@ -201,6 +201,8 @@ def test_wrong_calls(vector_model: Model) -> None:
         {"scale": 0.0},
         {"scale": math.nan},
         {"clusters": 0},
+        {"rest": -0.1},
+        {"rest": math.nan},
         {"typical": math.inf},
         {"distant": math.nan},
     ],

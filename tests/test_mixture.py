@@ -238,6 +238,23 @@ def test_strangers_that_come_later_are_unknown(vector_model: Model, target: list
     assert np.mean(adapted.predict(more) == labels) > 0.9
 
 
+def test_the_rest_is_a_matter_of_similarity_alone(vector_model: Model) -> None:
+    """Neither a large target, in which a class is rare or absent, nor names for clusters make it larger."""
+    (absent, labels), (strangers, _) = blobs([2, 3, 4], 40, 0.3, seed=2), blobs([8, 9], 40, 0.3, seed=3)
+    for each in (20, 800):
+        target, _ = blobs([0, 1, 7], each, 0.3, seed=1)
+        adapted, without = (adapt(vector_model, target, settings=given) for given in ({}, {"rest": 0.0}))
+        right, before = (np.mean(model.predict(absent) == labels) for model in (adapted, without))
+        assert right > before - 0.05
+        named = teach(adapted, names={c.number: "new" for c in adapted.findings.clusters})  # type: ignore[union-attr]
+        assert np.array_equal(named.predict(strangers), adapted.predict(strangers))
+        cluster = adapted.decide(strangers).cluster
+        assert cluster is not None
+        assert not cluster.any()  # they are of no cluster, either
+    none = adapt(vector_model, blobs([0, 1, 2], 40, 0.3, seed=1)[0], settings={"rest": 0.0})
+    assert UNKNOWN not in none.predict(strangers)
+
+
 def test_it_is_inductive_and_survives_its_file(vector_model: Model, tmp_path: Path) -> None:
     """A sample's label does not depend on who comes with it, and new samples of the domain are labelled, too."""
     X, _ = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)

@@ -517,8 +517,11 @@ def test_a_negative_variance_is_refused(
         refused(file, "negative variance")
 
 
-@pytest.mark.parametrize(("tensor", "value"), [("counts", -1), ("counts", 0), ("counts", 1e38), ("typicality", 1e30)])
-def test_a_summary_that_cannot_be_is_refused(
+@pytest.mark.parametrize(
+    ("tensor", "value"),
+    [("counts", -1), ("counts", 0), ("counts", 1e38), ("typicality", 1e30), ("rest", -0.1), ("rest", 2)],
+)
+def test_a_mixture_that_cannot_be_is_refused(
     image_files: dict[str, Path], tmp_path: Path, refused: Refused, tensor: str, value: float
 ) -> None:
     tensors = tensors_of(image_files["usfda"])

@@ -56,7 +56,9 @@ def _rows(lines: Iterable[str], where: str, folder: Path | Url, suffix: str, lab
         return
     try:
         lines = iter(lines)
-        line = next((line for line in lines if line.strip()), ",")  # without any, as a row of empty cells
+        line = next((line for line in lines if line.strip()), None)
+        if line is None:
+            return
         delimiter = "\t" if suffix == ".tsv" else _delimiter(line)
         rows = (row for row in csv.reader(chain([line], lines), delimiter=delimiter) if any(row))
         first = next(rows, None)

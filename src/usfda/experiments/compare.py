@@ -85,7 +85,7 @@ def compare(
     found = runner.run(Comparison(), tasks, {method: (method, {}) for method in kinds}, watched)
     done = rows(found)
     if others := [name for name in runner.journal.systems if name not in kinds]:
-        log.info("%s has runs of %s, too: --methods with all names puts them into one table", out, ", ".join(others))
+        log.info("%s has runs of %s, too: name them in --methods to have them in the table", out, ", ".join(others))
     backbone_of = runner.reader.backbone_of(runner.reader.read(tasks[0])[0])
     about = {
         "backbone": backbone_of and backbone_of.name, "seeds": seeds, "versions": versions(), "command": command,

@@ -88,10 +88,11 @@ class Kept(ABC, Generic[Where]):
         """Keep those that are new; when this returns, they are kept."""
         new = list({image.key: image for image in images if image.key not in self._places}.values())
         with self._lock:
-            numbers = [self._gone.pop(image.key, 0) or self._next() for image in new]
+            numbers = [self._gone.get(image.key) or self._next() for image in new]
         for place in self._write(new, numbers):
             self._enter(place)
-        self.arrived += len(new)
+        with self._lock:
+            self.arrived += len(new)
 
     def _next(self) -> int:
         self.newest += 1
@@ -128,23 +129,21 @@ class Kept(ABC, Generic[Where]):
 
     def _enter(self, entry: tuple[bytes, Place[Where]]) -> None:
         key, place = entry
-        gone: list[Place[Where]] = []
-        with self._lock:
-            if key in self._places:  # another request was first with the same content
-                gone.append(place)
-            else:
-                self._places[key] = place
+        with self._lock:  # also while files are removed: an image that comes again is written to the same place
+            kept = self._places.setdefault(key, place)
+            if kept is place:
                 self._bytes += place.size
+                self._gone.pop(key, None)
+            elif kept.number != place.number:  # another request was first with the same content
+                self._remove(place)
             while len(self._places) > self._most or self._bytes > self._most_bytes:
                 key, place = self._places.popitem(last=False)
-                gone.append(place)
+                self._remove(place)
                 self._bytes -= place.size
                 if place.number <= self.seen:
                     self._gone[key] = place.number
             while len(self._gone) > self._most_gone:
                 self._gone.popitem(last=False)
-        for place in gone:
-            self._remove(place)
 
 
 class InMemory(Kept[Image]):
