@@ -1,9 +1,9 @@
 """Kinds of things that come after the adaptation: are they called unknown? On the tasks of the development suite.
 
 Of each task's target, half of the images are adapted to, without every second one of its private classes. Scored are
-the other half, and strangers: images of the classes that were left out and of up to ten more that neither side has
-seen. Once with the method as it is, once with all its clusters named, once without its rest (``--set rest=0``). Labels
-only score.
+the other half; strangers: images of the classes that were left out and of up to ten more that neither side has seen;
+and latecomers: images of source classes that the target did not have. Once with the method as it is, once with all its
+clusters named, once without its rest (``--set rest=0``). Labels only score.
 
 python benchmarks/strangers.py DATA EMOJI -o suite/ [--backbone NAME]
 """
@@ -25,7 +25,8 @@ from usfda.experiments.tasks import Task, TaskReader
 
 MORE, MOST = 10, 400  # further classes, and images of strangers, at most
 WAYS = "as it is", "all clusters named", "without the rest"
-Scores = tuple[float, float]  # in percent: shared accuracy, strangers that are called unknown
+WHAT = "accuracy", "strangers unknown", "latecomers right"
+Scores = tuple[float, float, float]  # in percent; NaN where the task has no such images
 
 
 def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | None:
@@ -41,7 +42,11 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | No
     if len(index) == 0:
         return None
     strange = domain[np.sort(rng.permutation(index)[:MOST])]
-    (labelled, seen), (_, later) = (reader.read(Task(cut.name, cut.name, source, side)) for side in (target, strange))
+    absent = np.flatnonzero(np.isin(labels_of(domain), sorted(known - there)))
+    late = domain[np.sort(rng.permutation(absent)[:MOST])] if len(absent) > 1 else strange
+    (labelled, seen), (_, later), (_, latecomers) = (
+        reader.read(Task(cut.name, cut.name, source, side)) for side in (target, strange, late)
+    )
     assert seen.labels is not None
     first = rng.random(len(seen.labels)) < 0.5
     kept = ~np.isin(seen.labels, left_out)
@@ -56,7 +61,9 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | No
     for way, model in zip(WAYS, (adapted, named, without), strict=True):
         right = model.predict(seen.X[scored]) == seen.labels[scored]
         accuracy = np.mean([right[seen.labels[scored] == name].mean() for name in np.unique(seen.labels[scored])])
-        found[way] = 100 * float(accuracy), 100 * float(np.mean(model.predict(later.X) == UNKNOWN))
+        rejected = np.mean(model.predict(later.X) == UNKNOWN)
+        found_late = np.mean(model.predict(latecomers.X) == latecomers.labels) if len(absent) > 1 else np.nan
+        found[way] = 100 * float(accuracy), 100 * float(rejected), 100 * float(found_late)
     return found
 
 
@@ -74,15 +81,15 @@ def main() -> None:
         suits = cut.gap[0] > 1 and cut.part in (None, "unequal", "third") and "whole" not in cut.row
         if suits and (ways := scores(suite, cut, reader)) is not None:
             found.setdefault(cut.data, []).append(ways)
-    rows = {data: [np.mean([one[way] for one in some], 0) for way in WAYS] for data, some in found.items()}
+    rows = {data: [np.nanmean([one[way] for one in some], 0) for way in WAYS] for data, some in found.items()}
     rows["mean"], found["mean"] = (
-        list(np.mean(list(rows.values()), 0)),
+        list(np.nanmean(list(rows.values()), 0)),
         [one for some in found.values() for one in some],
     )
-    head = ["data set", "tasks", *(f"{way}: {what}" for way in WAYS for what in ("accuracy", "strangers unknown"))]
+    head = ["data set", "tasks", *(f"{way}: {what}" for way in WAYS for what in WHAT)]
     body = [
-        [data, str(len(found[data])), *(f"{value:.1f}" for pair in pairs for value in pair)]
-        for data, pairs in rows.items()
+        [data, str(len(found[data])), *(f"{value:.1f}" for values in ways for value in values)]
+        for data, ways in rows.items()
     ]
     print(markdown_table(head, body))
 
