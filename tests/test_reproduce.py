@@ -122,8 +122,8 @@ def test_contract(name: str, done: Done, store: Config, places: Mapping[str, tup
 
 def test_names_are_those_of_the_help_and_the_docs(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--help"]) == 0
-    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    assert ", ".join(EXPERIMENTS) in shown
+    shown = "".join(capsys.readouterr().out.replace("│", " ").split())  # some versions of typer fold at hyphens
+    assert ",".join(EXPERIMENTS) in shown
     page = (Path(__file__).parents[1] / "docs" / "reproduction.md").read_text()
     assert [name for name in EXPERIMENTS if name not in page] == [], "docs/reproduction.md must name them"
 
