@@ -10,18 +10,17 @@ python benchmarks/strangers.py DATA EMOJI -o suite/ [--backbone NAME]
 
 from __future__ import annotations
 
-import argparse
 import zlib
-from pathlib import Path
 
 import numpy as np
-from suite import Cut, Suite, load_suite
+from suite import Cut, Suite, load_suite, suite_parser
 from suite_data import labels_of
 
 from usfda import Config, Features, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import Task, TaskReader
+from usfda.metrics import score_decision
 
 MORE, MOST = 10, 400  # further classes, and images of strangers, at most
 WAYS = "as it is", "all clusters named", "without the rest"
@@ -59,21 +58,15 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | No
     clusters = adapted.findings.clusters if adapted.findings else ()
     named = teach(adapted, names={c.number: "new" for c in clusters}) if clusters else adapted
     for way, model in zip(WAYS, (adapted, named, without), strict=True):
-        right = model.predict(seen.X[scored]) == seen.labels[scored]
-        accuracy = np.mean([right[seen.labels[scored] == name].mean() for name in np.unique(seen.labels[scored])])
+        accuracy = score_decision(seen.labels[scored], model.decide(seen.X[scored]), model.classes_)["shared_accuracy"]
         rejected = np.mean(model.predict(later.X) == UNKNOWN)
         found_late = np.mean(model.predict(latecomers.X) == latecomers.labels) if len(absent) > 1 else np.nan
-        found[way] = 100 * float(accuracy), 100 * float(rejected), 100 * float(found_late)
+        found[way] = accuracy, 100 * float(rejected), 100 * float(found_late)
     return found
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path)
-    parser.add_argument("emoji", type=Path)
-    parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--backbone", default="efficientnet_lite0")
-    options = parser.parse_args()
+    options = suite_parser(__doc__).parse_args()
     suite = load_suite(options.data, options.emoji, options.output, options.backbone)
     reader = TaskReader(options.backbone, Config())
     found: dict[str, list[dict[str, Scores]]] = {}
@@ -82,10 +75,8 @@ def main() -> None:
         if suits and (ways := scores(suite, cut, reader)) is not None:
             found.setdefault(cut.data, []).append(ways)
     rows = {data: [np.nanmean([one[way] for one in some], 0) for way in WAYS] for data, some in found.items()}
-    rows["mean"], found["mean"] = (
-        list(np.nanmean(list(rows.values()), 0)),
-        [one for some in found.values() for one in some],
-    )
+    rows["mean"] = list(np.nanmean(list(rows.values()), 0))
+    found["mean"] = [one for some in found.values() for one in some]
     head = ["data set", "tasks", *(f"{way}: {what}" for way in WAYS for what in WHAT)]
     body = [
         [data, str(len(found[data])), *(f"{value:.1f}" for values in ways for value in values)]

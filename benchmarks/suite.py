@@ -323,12 +323,18 @@ def load_suite(data: Path, packages: Path, out: Path, backbone: str) -> Suite:
 HEAD = ["data set", "tasks", "figure", "oracle", "decision ratio", "worst row", "failures", "ece"]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def suite_parser(text: str | None) -> argparse.ArgumentParser:
+    """What every call that uses the suite is given."""
+    parser = argparse.ArgumentParser(description=text, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("data", type=Path)
     parser.add_argument("emoji", type=Path)
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--backbone", default="efficientnet_lite0")
+    return parser
+
+
+def main() -> None:
+    parser = suite_parser(__doc__)
     parser.add_argument("--sets", help="only these data sets")
     parser.add_argument("--ablate", action="store_true")
     parser.add_argument("--json", type=Path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import json
 import os
 import re
@@ -111,6 +112,12 @@ def clear_parts(folder: Path, name: str) -> None:
 def is_file(path: str | Path) -> bool:
     """Whether there is such a file; a name that is too long is that of none."""
     return os.path.isfile(path)  # noqa: PTH113 (Path.is_file raises OSError for such a name)
+
+
+def sha256_of(file: Path) -> str:
+    """Of its content, in hexadecimal digits."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def read_lines(file: Path) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import logging
@@ -19,6 +18,7 @@ import typer
 
 from .. import config as configuration
 from ..errors import InputError
+from ..files import sha256_of
 from ..memory import check_room, room_to_load
 from ..methods.findings import count, next_steps
 from ..urls import place_of
@@ -233,9 +233,7 @@ def inspect(
             page.write(ready.page())
         return
     file = model_file(model)
-    number, size = file_format(file), member_sizes(file)
-    with file.open("rb") as content:
-        sha256 = hashlib.file_digest(content, "sha256").hexdigest()
+    number, size, sha256 = file_format(file), member_sizes(file), sha256_of(file)
     if as_json:
         card = {"format": number, "classes": ready.classes_, "head": ready.head.name, **ready.card}
         print(json.dumps(card | {"contents": size, "sha256": sha256}, indent=1, ensure_ascii=False))

@@ -36,7 +36,7 @@ class UsfdaSettings:
     rounds: int = 3  # of moving a sample towards its neighbours
     scale: float = 16.0  # τ: as peaked as the source classes are at home
     clusters: int = 64  # of unknown samples, at most
-    rest: float = 0.4  # of the cosine that samples have with their own centre: what has less resembles none; 0: no rest
+    rest: float = 0.4  # of the usual cosine of a sample with its centre: what has less with all resembles nothing
     typical: float = 0.6  # correlation of similarity with density above which the dissimilar are odd, not unknown
     typical_lean: float = 4.0  # log-odds towards known where that correlation is 0.3 higher
     distant: float = 0.5  # upper tenth of the similarities over the source's cohesion below which no class may be there

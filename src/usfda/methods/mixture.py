@@ -4,7 +4,7 @@
 2. ``groups.py`` tells known samples from unknown ones by their best similarity.
 3. The known, class by class, and the unknown, cluster by cluster, give centres C_j with masses m_j. The model of a new
    sample: p(j|z) ∝ m_j·exp(τ·z·C_j), the head ``usfda``, beside a rest for what resembles none of them: where
-   max_j z·C_j is below f = 0.4·min(κ, κ_t), with the source's cohesion κ and the target's κ_t, the mean of max_j z·C_j.
+   max_j z·C_j is below f, a part of the source's cohesion or of the target's, the mean of max_j z·C_j, if that is less.
 4. Small groups of neighbouring samples, by their mean and number, stand for the target when more of it arrives.
 """
 

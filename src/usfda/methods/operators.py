@@ -15,6 +15,7 @@ from .heads import SCALE, Head, PaperHead, PrototypeHead, SourceHead, UsfdaHead
 from .vendor import Geometry, SourceNetworks, Tensors
 
 OPSET = 13
+NO_REST = np.zeros((), np.float32)
 ROWS = np.array([1])  # the axis along which a row is summed up
 
 
@@ -69,13 +70,7 @@ def probability(add: Graph, head: Head, v: str) -> tuple[str, str]:
             return _of_centres(add, _whiten(add, geometry, geometry.mean, v), centres, bias, SCALE, len(bias) - 1)
         case UsfdaHead():
             z = _whiten(add, head.geometry, head.mean, v)
-            known, unknown = _of_centres(add, z, head.centres, head.bias, float(head.scale), head.classes)
-            if head.rest == 0:
-                return known, unknown
-            _, best = add.largest(add("Gemm", z, head.centres, transB=1))
-            alike = add("Sigmoid", add("Mul", add("Sub", best, head.rest), head.scale))
-            one = np.asarray(1, np.float32)
-            return add("Mul", known, alike), add("Sub", one, add("Mul", add("Sub", one, unknown), alike))
+            return _of_centres(add, z, head.centres, head.bias, float(head.scale), head.classes, head.rest)
     raise InputError(f"a model with head {head.name} cannot be exported; adapt it again with this version of usfda")
 
 
@@ -103,12 +98,19 @@ def _whiten(add: Graph, geometry: Geometry, mean: np.ndarray, v: str) -> str:
 
 
 def _of_centres(
-    add: Graph, z: str, centres: np.ndarray, bias: np.ndarray, scale: float, classes: int
+    add: Graph, z: str, centres: np.ndarray, bias: np.ndarray, scale: float, classes: int, rest: np.ndarray = NO_REST
 ) -> tuple[str, str]:
-    """softmax(τ·z·C + b); what comes after the classes is summed up, and may be nothing."""
-    p = add("Softmax", add("Gemm", z, centres, bias, transB=1, alpha=scale), axis=1)
-    unknown = (np.arange(len(bias)) >= classes).astype(np.float32)
-    return add.columns(p, 0, classes), add.row_sums(add("Mul", p, unknown))
+    """softmax(τ·z·C + b); what comes after the classes, which may be nothing, is summed up, with the rest."""
+    cosine = add("Gemm", z, centres, transB=1)
+    tau, one = (np.asarray(value, np.float32) for value in (scale, 1))
+    p = add("Softmax", add("Add", add("Mul", cosine, tau), bias), axis=1)
+    is_unknown = (np.arange(len(bias)) >= classes).astype(np.float32)
+    known, unknown = add.columns(p, 0, classes), add.row_sums(add("Mul", p, is_unknown))
+    if rest == 0:
+        return known, unknown
+    _, best = add.largest(cosine)
+    alike = add("Sigmoid", add("Mul", add("Sub", best, rest), tau))
+    return add("Mul", known, alike), add("Sub", one, add("Mul", add("Sub", one, unknown), alike))
 
 
 def _of_networks(add: Graph, networks: SourceNetworks, f: Tensors, v: str) -> tuple[str, str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ..backbones.backbone import Backbone
 from ..errors import InputError
-from ..files import atomic_write, clear_parts
+from ..files import atomic_write, clear_parts, sha256_of
 from ..model import Model, load
 from ..signing import verify
 
@@ -61,7 +61,7 @@ class Models:
         self._history = self._state.setdefault(first.sha256, [first])
         entry = self._history[-1]
         serving = self._file(entry.sha256)
-        if not serving.is_file() or _sha256(serving) != entry.sha256:
+        if not serving.is_file() or sha256_of(serving) != entry.sha256:
             raise InputError(f"{serving}: missing or damaged; move {folder / 'models'} away to begin with {file} again")
         try:
             self.current = Served(self._load(serving, None), entry)
@@ -95,7 +95,7 @@ class Models:
 
     def accept(self, seen: int) -> Served:
         """Make the candidate the model that serves."""
-        sha256 = _sha256(self.candidate)
+        sha256 = sha256_of(self.candidate)
         served = Served(self._load(self.candidate, self.backbone), Entry(sha256, seen))
         self.candidate.replace(self._file(sha256))
         return self._serve([*self._history, served.entry][-1 - self._most :], served)
@@ -156,8 +156,3 @@ class Models:
 
     def _file(self, sha256: str) -> Path:
         return self._folder / f"{sha256}.usfda"
-
-
-def _sha256(file: Path) -> str:
-    with file.open("rb") as content:
-        return hashlib.file_digest(content, "sha256").hexdigest()
