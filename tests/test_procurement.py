@@ -1,5 +1,6 @@
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -127,10 +128,23 @@ def ready(X: np.ndarray, y: np.ndarray, X_n: np.ndarray, y_n: np.ndarray) -> Tra
     return TrainingSet(X, y, 3, np.arange(len(y)), "composite", 3, X_n, y_n)
 
 
+@pytest.fixture
+def double_precision() -> Iterator[None]:
+    """Networks in 64 bits."""
+    torch.set_default_dtype(torch.float64)
+    yield
+    torch.set_default_dtype(torch.float32)
+
+
+@pytest.mark.usefixtures("double_precision")
 def test_the_four_losses_take_turns_as_documented() -> None:
-    """Ten iterations against another loop: what each loss is, what it trains, in which mode the priors are fitted."""
-    X, names = blobs([0, 1, 2], 30)
-    y = np.unique(names, return_inverse=True)[1]
+    """Ten iterations against another loop: what each loss is, what it trains, in which mode the priors are fitted.
+
+    In 32 bits, rounding alone moves the last losses by some percent: signs in the gradients of L_v and L_u turn, and
+    Adam's first steps are as large for the smallest gradient as for any.
+    """
+    X = blobs([0, 1, 2], 30)[0].astype(np.float64)
+    y = np.arange(90) % 3  # not the blobs: were the classes easy to tell, the fourth loss would be 0
     X_n, y_n = (X[:30] + X[30:60]) / 2, np.arange(30) % 3
     settings = ProcurementSettings(iterations=10, update_every=4, batch=20, negative_batch=10, lr=1e-3, alpha=0.3)
     trained = train_source(ready(X, y, X_n, y_n), settings, 5, Config())
@@ -169,11 +183,10 @@ def test_the_four_losses_take_turns_as_documented() -> None:
         adam[turn].step()
         expected[turn].append(loss.item())
     for found, values in zip(trained.history.values(), expected, strict=True):
-        assert found == pytest.approx(values, rel=1e-3, abs=1e-5)
-    # Adam turns rounding into steps where a gradient is next to nothing: on average the weights must agree.
+        assert found == pytest.approx(values)
     for ours, theirs in ((trained.f, f), (trained.d, d), (trained.g, g)):
         pairs = zip(ours.parameters(), theirs.parameters(), strict=True)
-        assert np.mean([(a - b).abs().mean().item() for a, b in pairs]) < 1e-4
+        assert np.mean([(a - b).abs().mean().item() for a, b in pairs]) < 1e-6
 
 
 def test_the_number_of_rounds_follows_from_held_out_accuracy() -> None:
