@@ -424,7 +424,11 @@ def test_files_for_one_method(run: Run, photos: Path, new_photos: Path, tmp_path
 
 def test_a_model_without_its_backbone(run: Run, photos: Path, tmp_path: Path) -> None:
     file = tmp_path / "m.usfda"
-    assert run("procure", photos, "-o", file, "--backbone", "pixels", "--for", "usfda", "--without-backbone")[0] == 0
+    call = ["procure", photos, "-o", file, "--backbone", "pixels", "--for", "usfda", "--without-backbone"]
+    code, _, said = run(*call)
+    assert code == 0
+    assert "NEW-IMAGES --backbone pixels" in said
+    assert "not in the file" in run("inspect", file)[1]
     code, _, said = run("predict", file, photos)
     assert code == 2
     assert "give pixels" in said

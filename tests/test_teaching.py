@@ -143,6 +143,8 @@ def test_every_figure_says_what_it_is_of(
     assert f"120 samples and {len(target[0])} earlier ones, {100 * unknown.mean():.1f} % of the new ones" in updated
     assert "(of all so far)" in updated
     assert "with new samples in brackets" in updated
+    assert "the clusters have new numbers" in updated
+    assert f"120 samples and {len(target[0])} earlier ones" in said("inspect", file)
     taught = said("teach", file, "--name", "1=giraffe", "-o", file)  # of all that the model remembers
     findings = load(file).findings
     assert findings is not None
@@ -151,10 +153,27 @@ def test_every_figure_says_what_it_is_of(
     everything = np.concatenate([target[0], more])
     share = 100 * np.mean(load(file).predict(everything) == "unknown")
     assert findings.unknown_share == pytest.approx(share, abs=2)
-    assert f"{len(everything)} samples, {findings.unknown_share} % of them called unknown" in said("inspect", file)
+    shown = said("inspect", file)
+    assert f"{len(everything)} samples, about {findings.unknown_share:.1f} % called unknown" in shown
+    assert "giraffe (taught)" in shown
     assert f"120 samples and {len(everything)} earlier ones" in said(
         "adapt", file, tmp_path / "more.npz", "--update", "-o", file
     )
+    later = load(file).findings
+    assert later is not None
+    assert later.taught[0].images > findings.taught[0].images  # of all pieces, the last one among them
+    known = load(file).classes_[0]
+    assert f"cluster 1 joins {known}" in said("teach", file, "--name", f"1={known}", "-o", file)
+
+
+def test_what_is_unknown_and_of_no_cluster_is_told(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    strange = np.random.default_rng(5).normal(0, 12, (3, target[0].shape[1])).astype(np.float32)
+    found = adapt(adapted, np.concatenate([target[0], strange])).findings
+    assert found is not None
+    assert found.alone > 0
+    unknown = round(found.unknown_share * found.samples / 100)
+    assert sum(cluster.samples for cluster in found.clusters) + found.alone == unknown
+    assert any(f"; {found.alone} more resemble" in line for line in found.sentences())
 
 
 def test_teaching_can_be_undone(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:

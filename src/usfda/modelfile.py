@@ -93,6 +93,7 @@ DEPLOYMENT = {
         "unknown_interval": [NUMBER, NUMBER],
         "absent": [str],
         "clusters?": {"*": int},
+        "alone?": int,
     },
 }
 

@@ -176,12 +176,19 @@ def describe_training(training: dict[str, Any]) -> str:
     return text + (f"; source accuracy after each round, which tells when to stop: {rounds} %" if rounds else "")
 
 
-def describe_adaptation(findings: Findings, file: str, target: Sequence[str], reported: bool) -> Iterator[str]:
-    """What was found, what to look at, and the next commands; ``reported``: a report is being written already."""
+def adapted_on(findings: Findings) -> str:
+    """The size of the target, and how much of it is called unknown."""
     samples, of = count(findings.samples, "sample"), ""
     if findings.earlier_samples:
         samples, of = f"{samples} and {findings.earlier_samples} earlier ones", "of the new ones "
-    yield f"{file}: adapted to {samples}, {findings.unknown_share:.1f} % {of}called unknown"
+    # Teaching counts groups of the target, and the mean of a group is more like a class than its single samples are.
+    about = "about " if findings.taught and not of else ""
+    return f"{samples}, {about}{findings.unknown_share:.1f} % {of}called unknown"
+
+
+def describe_adaptation(findings: Findings, file: str, target: Sequence[str], reported: bool) -> Iterator[str]:
+    """What was found, what to look at, and the next commands; ``reported``: a report is being written already."""
+    yield f"{file}: adapted to {adapted_on(findings)}"
     for line in (*findings.sentences(), findings.trust()):
         yield f"  {line}"
     for cluster in findings.clusters[:CLUSTERS]:
@@ -189,6 +196,8 @@ def describe_adaptation(findings: Findings, file: str, target: Sequence[str], re
             yield f"  cluster {cluster.number}, for example:"
             for name in cluster.examples[:EXAMPLES]:
                 yield f"    {name}"
+    if findings.earlier_samples and findings.clusters:
+        yield "  the clusters have new numbers: look at them before you name one"
     for step in next_steps(findings, file, *target):
         if not (reported and step.name == "look"):
             yield f"{step.name + ':':<8} {step.command}"
@@ -228,14 +237,15 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
     """The card of a model as pairs of a name and a text."""
     card, deployed = model.card["procurement"], model.card["deployment"]
     known = model.card.get("backbone")
-    names = ", ".join(f"{name} ({n})" for name, n in card["classes"].items())
+    taught = [f"{name} (taught)" for name in model.classes_[len(card["classes"]) :]]
+    names = ", ".join([f"{name} ({n})" for name, n in card["classes"].items()] + taught)
     yield "stage", "adapted" if model.adapted else "procured, not adapted"
     yield "head", model.head.name
     yield f"{len(model.classes_)} classes", names
-    yield (
-        "backbone",
-        f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions",
-    )
+    backbone = f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions"
+    if known and known["record"] is not None and model.backbone is None:
+        backbone += "; not in the file: name it to every command with --backbone"
+    yield "backbone", backbone
     yield "procured for", "every method" if card["method"] == "all" else f"method {card['method']} alone"
     if "negatives" in card:
         yield "negatives", "{kind}: {classes} classes, {samples} samples".format(**card["negatives"])
@@ -251,7 +261,7 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
         yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})
     yield "versions", _pairs(card["versions"])
     if deployed:
-        yield "adapted on", f"{deployed['samples']} samples, {deployed['unknown_share']} % of them called unknown"
+        yield "adapted on", adapted_on(model.findings)
         with_what = {"method": deployed["method"], "strictness": deployed["strictness"], "seed": deployed["seed"]}
         yield "adapted with", _pairs(with_what | deployed["settings"])
         for line in model.findings.sentences():

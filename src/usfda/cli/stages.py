@@ -103,7 +103,8 @@ def procure(
         log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
         log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
     log.info("  %s", privacy_sentence(card["privacy"]))
-    log.info("next:    usfda adapt %s NEW-IMAGES -o client.usfda", shlex.quote(str(output)))
+    needed = f" --backbone {backbone}" if without_backbone else ""
+    log.info("next:    usfda adapt %s NEW-IMAGES%s -o client.usfda", shlex.quote(str(output)), needed)
 
 
 def adapt(

@@ -10,7 +10,7 @@ import typer
 
 from ..errors import InputError
 from .arguments import BackboneFile, ModelIn, ModelOut, WithoutBackbone, model_of
-from .output import check_output
+from .output import adapted_on, check_output
 
 log = logging.getLogger("usfda")
 
@@ -47,16 +47,23 @@ def teach(
 
     check_output(output, model=True)
     before = model_of(model, backbone, inputs=[examples])
-    after = run(before, examples, names=clusters_of(name), forget=forget or (), config=ctx.obj)
+    names = clusters_of(name)
+    after = run(before, examples, names=names, forget=forget or (), config=ctx.obj)
     after.save(output, backbone=not without_backbone)
     findings = after.findings
     assert findings is not None
-    log.info("%s: %s, %.1f %% called unknown", output, count(len(after.classes_), "class"), findings.unknown_share)
+    log.info("%s: %s; of %s", output, count(len(after.classes_), "class"), adapted_on(findings))
+    for number, known in names.items():
+        if known in before.classes_:
+            log.info("  cluster %d joins %s", number, known)
     for line in findings.sentences():
         log.info("  %s", line)
+    file = shlex.quote(str(output))
     if findings.clusters:
         log.info("  the clusters that remain have new numbers: look at them again before you name another")
-    log.info("use it:  usfda predict %s PATH...", shlex.quote(str(output)))
+        log.info("look:    usfda report %s PATH... -o report.html", file)
+    log.info("use it:  usfda predict %s PATH...", file)
+    log.info("more:    usfda adapt %s PATH... --update -o %s", file, file)
 
 
 def clusters_of(pairs: list[str] | None) -> dict[int, str]:

@@ -82,6 +82,8 @@ class Findings:
         Source classes that seem to be absent.
     clusters : tuple of Cluster
         Of the unknown, the largest first.
+    alone : int
+        Unknown samples that resemble no cluster.
     taught : tuple of Taught
         Classes that the client taught.
     """
@@ -98,6 +100,7 @@ class Findings:
     consistency: Mapping[str, float | None]
     absent: tuple[str, ...]
     clusters: tuple[Cluster, ...]
+    alone: int
     taught: tuple[Taught, ...]
 
     @classmethod
@@ -119,6 +122,7 @@ class Findings:
             found.get("consistency", {}),
             tuple(found.get("absent", ())),
             tuple(sorted(clusters, key=lambda c: (-c.samples, c.number))),
+            found.get("alone", 0),
             tuple(
                 Taught(name, of["images"], of["examples"], of["clusters"])
                 for name, of in card.get("taught", {}).items()
@@ -144,9 +148,9 @@ class Findings:
             more = f" and {len(self.clusters) - SHOWN} smaller ones" if len(self.clusters) > SHOWN else ""
             form = "forms" if len(self.clusters) == 1 else "form"
             new = "new samples" if self.earlier_samples else "samples"
-            lines.append(
-                f"the unknown {form} {count(len(self.clusters), 'cluster')}, with {new} in brackets: {sizes}{more}"
-            )
+            none = f"; {self.alone} more {'resembles' if self.alone == 1 else 'resemble'} none" if self.alone else ""
+            of = count(len(self.clusters), "cluster")
+            lines.append(f"the unknown {form} {of}, with {new} in brackets: {sizes}{more}{none}")
         return lines
 
     def trust(self) -> str:

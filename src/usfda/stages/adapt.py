@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
@@ -23,7 +24,17 @@ from ..methods.mixture import Points, fit_mixture, typicality_of
 from ..methods.settings import PaperSettings
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model, versions
-from .common import METHODS, Clock, Method, check_choice, rounded, settings_from, take_buffers
+from .common import (
+    METHODS,
+    Clock,
+    Method,
+    check_choice,
+    count_taught,
+    rounded,
+    settings_from,
+    take_buffers,
+    unknown_parts,
+)
 
 log = logging.getLogger("usfda")
 
@@ -109,7 +120,7 @@ def adapt(
     if update:
         card["earlier_samples"] = before
         if "taught" in was:
-            card["taught"] = was["taught"]
+            card["taught"] = copy.deepcopy(was["taught"])
     start = {**model.card, "deployment": card}
     adapted = Model(model.source_classes, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "paper":
@@ -127,8 +138,7 @@ def adapt(
         histogram = np.histogram(decided.ssm, 20, (1, np.e))[0].tolist()
         card["ssm"] = {"mean": float(decided.ssm.mean()), "histogram": histogram}
     if decided.cluster is not None and "check" in card:
-        sizes = np.bincount(decided.cluster)
-        card["check"]["clusters"] = {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}
+        card["check"] |= unknown_parts(decided, np.ones(len(features)))
     adapted.find_examples(features, decided)
     return adapted
 
@@ -216,6 +226,7 @@ def _adapt_usfda(
     start, model.head = model.head, head
     decided = model.decide(V)
     assert decided.probability is not None
+    count_taught(model, decided, points.weight)
     found = check(
         graph, before, model.labels_of(decided), decided.probability, model.classes_, groups.evidence, limits,
         points.weight,

@@ -1,4 +1,4 @@
-"""What the stages share: their version, their settings, their clock."""
+"""What the stages share: their version, their settings, what they count, their clock."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from scipy.linalg import cholesky
 
 from ..errors import InputError
 from ..memory import BUFFER, check_room
+from ..methods.decision import Decision
+from ..model import Model
 
 Method = Literal["usfda", "paper"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -44,6 +46,20 @@ def take_buffers(threads: int) -> None:
     """Let OpenBLAS take memory for its work, while it is certain that there is some."""
     check_room(BUFFER * (threads + 1))
     cholesky(np.eye(1))
+
+
+def unknown_parts(decided: Decision, weight: np.ndarray) -> dict[str, Any]:
+    """The sizes of the clusters that have any of the unknown, and how many unknown ones resemble no cluster."""
+    assert decided.cluster is not None
+    sizes = np.bincount(decided.cluster[~decided.known], weight[~decided.known], minlength=1).round().astype(int)
+    return {"clusters": {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}, "alone": int(sizes[0])}
+
+
+def count_taught(model: Model, decided: Decision, weight: np.ndarray) -> None:
+    """Write to the card about how many images of the target each taught class has."""
+    best, of_known = decided.best[decided.known], weight[decided.known]
+    for name, of in model.card["deployment"].get("taught", {}).items():
+        of["images"] = round(float(of_known[best == model.classes_.index(name)].sum()))
 
 
 class Clock:

@@ -18,6 +18,7 @@ from ..methods import teaching
 from ..methods.heads import UsfdaHead
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
+from .common import count_taught, unknown_parts
 
 log = logging.getLogger("usfda")
 
@@ -107,17 +108,13 @@ def _count(model: Model, head: UsfdaHead) -> None:
     card = model.card["deployment"]
     decided = model.decide(signed_square(head.summary))
     assert decided.probability is not None
-    assert decided.cluster is not None
     weight = head.counts / head.counts.sum()
-    samples = np.bincount(np.where(decided.known, decided.best, -1) + 1, head.counts, head.classes + 1)[1:]
-    for name, of in card["taught"].items():
-        of["images"] = round(float(samples[model.classes_.index(name)]))
+    count_taught(model, decided, head.counts)
     card["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are told apart no more
     card.pop("earlier_samples", None)
     card["unknown_share"] = round(100 * float(weight @ ~decided.known), 2)
     if check := card.get("check"):
-        sizes = np.bincount(decided.cluster, head.counts)
-        check["clusters"] = {str(c): round(float(n)) for c, n in enumerate(sizes) if c > 0 and n > 0}
+        check |= unknown_parts(decided, head.counts)
         share = round(100 * float(weight @ decided.probability[:, -1]), 2)
         shift = share - check["unknown_estimate"]
         check["unknown_estimate"] = share

@@ -29,7 +29,8 @@ function showSummary() {
     );
   for (const line of data.answers.slice(1)) byId("found").append(make("li", { text: sentence(line) }));
   if (found) {
-    const when = `When it was adapted, to ${plural(found.samples, "sample")} with method ${found.method}:`;
+    const earlier = found.earlier_samples ? ` and ${found.earlier_samples} earlier ones` : "";
+    const when = `When it was adapted, to ${plural(found.samples, "sample")}${earlier} with method ${found.method}:`;
     const list = make("ul", {}, ...found.sentences.map((line) => make("li", { text: sentence(line) })));
     if (found.sentences.length) byId("found").append(make("li", { text: when }, list));
   }
