@@ -242,13 +242,20 @@ def test_the_commit_of_a_checkout(tmp_path: Path) -> None:
 
 
 def test_pages_say_when_and_where_they_were_measured() -> None:
-    first = {"date": "2026-01-02", "commit": "aaa", "hardware": "2 cores, no GPU", "versions": {"usfda": "1"}}
-    second = first | {"date": "2026-01-01", "versions": {"usfda": "2"}}
+    first: dict[str, Any] = {
+        "date": "2026-01-02",
+        "commit": "aaa",
+        "hardware": "2 cores, no GPU",
+        "versions": {"usfda": "1"},
+    }
+    first["key"] = {"system": "usfda"}
+    second = first | {"date": "2026-01-01", "versions": {"usfda": "2"}, "key": {"system": "dann"}}
     older = {"versions": {"usfda": "0"}}
     assert measured([first, second]) == "Measured 2026-01-02 at commit aaa on 2 cores, no GPU"
     assert measured([first | {"commit": None}]) == "Measured 2026-01-02 with usfda 1 on 2 cores, no GPU"
     assert measured([first, older]) == f"{measured([first])}, some runs earlier"
-    assert measured([first, first | {"commit": "bbb"}]).count("at commit aaa and bbb on") == 1
+    other = first | {"commit": "bbb", "key": {"system": "uan"}}
+    assert "at commit aaa (usfda, dann) and bbb (uan) on" in measured([first, second, other])
     assert measured([older]) == "Measured by a version that kept no date"
 
 

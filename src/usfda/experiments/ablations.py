@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..data.samples import Features
+from ..methods.findings import count
 from ..methods.settings import PaperSettings, ProcurementSettings, hold_out
 from .figures import curves, histograms
 from .reproduce import DataFolder, PaperExperiment, Result
@@ -55,9 +56,10 @@ class Sensitivity(PaperExperiment):
         bold = {label: f"**{label}**" if label == default else label for label in values}
         body = [[bold[label], *map(str, statistics.values())] for label, statistics in values.items()]
         lines = {name: [values[label][m] for label in values] for m, name in METRICS.items() if m != "auroc"}
+        seeds = count(runner.seeds, "seed")
         text = [
             f"{found.name} {task.name}, method `paper`, all else as by default (**bold**: the default); percent, mean "
-            f"± deviation over {runner.seeds} seeds, last step.",
+            f"± deviation over {seeds}, last step.",
         ]
         tables = {self.axis: ([self.axis.split(",")[0], *METRICS.values()], body)}
         rows = [{"value": label, **columns(statistics)} for label, statistics in values.items()]
@@ -182,10 +184,11 @@ class SourceSimilarity(PaperExperiment):
                 value = means[n][group]
                 rows.append({"iterations": n, "group": group, "mean": value.mean, "deviation": value.deviation, **bins})
         body = [[n, *(_two_digits(means[n][group]) for group in groups), _order(means[n])] for n in means]
+        seeds = count(runner.seeds, "seed")
         text = [
             f"{found.name} {task.name}: w = exp(max ŷ) of the source model, from 1 (no source class) to e, before any "
             f"adaptation, after {' and '.join(map(str, self.iterations))} iterations of procurement; all samples of "
-            f"{runner.seeds} seeds. Source samples are held out from training; negatives are the composites that it "
+            f"{seeds}. Source samples are held out from training; negatives are the composites that it "
             "was trained with.",
             "Eq. 1 expects: negatives ≈ target-private < target-shared < source-private ≈ source-shared.",
         ]

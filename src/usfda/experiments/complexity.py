@@ -11,6 +11,7 @@ from typing import Any
 from ..config import Config
 from ..data.samples import Features, Samples
 from ..features.extract import Extractor
+from ..methods.findings import count
 from ..methods.networks import D, learnable, make_f, make_g
 from ..stages.adapt import adapt
 from ..stages.procure import procure
@@ -81,9 +82,10 @@ class Complexity(PaperExperiment):
         width, classes, threads = source.X.shape[1], len(source.classes), runner.config.threads
         negatives = next((r["negative_classes"] for r in records["paper"]), 0)
         at_2048 = [learnable(make_f(2048), make_g(2048), D(classes, negatives)) / 1e6, learnable(make_f(2048)) / 1e6]
+        seeds = count(runner.seeds, "seed")
         text = [
             f"{found.name} {task.name}: {len(source)} source images, {len(target)} target images, {classes} classes, "
-            f"vectors of {width} dimensions; {threads} threads of a CPU, {runner.seeds} seeds, one run at a time. "
+            f"vectors of {width} dimensions; {threads} threads of a CPU, {seeds}, one run at a time. "
             "Seconds of M include decoding and, in procurement, the composites; a second run takes them from the "
             "store.",
             f"With ResNet-50's 2048 dimensions our networks have {at_2048[0]:.1f} M parameters in procurement and "

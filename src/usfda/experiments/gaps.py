@@ -8,6 +8,7 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import InputError
+from ..methods.findings import count
 from ..metrics import one_shot
 from .datasets import CommonClasses
 from .figures import heat_maps, points
@@ -87,9 +88,10 @@ class CategoryGap(GapExperiment):
                 shown,
             ),
         }
+        seeds = count(runner.seeds, "seed")
         text = [
             f"{found.name} {'→'.join(pair)}: all {n} classes are split into shared, source-private and target-private "
-            f"ones, in steps of {ticks[1]}; {len(cells)} splits, {runner.seeds} seeds. H needs private classes of the "
+            f"ones, in steps of {ticks[1]}; {len(cells)} splits, {seeds}. H needs private classes of the "
             "target. A source of a single class is left out, since it needs two.",
         ]
         axes = ("|C_s \\ C_t|, source-private classes", "|C_t \\ C_s|, target-private classes")
@@ -126,10 +128,11 @@ class OneShotRecognition(GapExperiment):
             {"method": system, "paper_one_shot": printed.get(system, "").split(" ")[0], **columns(values[system])}
             for system in order
         ]
+        seeds = count(runner.seeds, "seed")
         text = [
             f"{found.name} {'→'.join(pair)}, |C_s| = {half}, |C_t| = {len(classes) - half}, no class in common. One "
             "labelled target sample per class is a centre in the adapted space, the rest go to the nearest: accuracy "
-            f"in percent, mean of 20 draws, ± over {runner.seeds} seeds. T_unk: share of the target that is called "
+            f"in percent, mean of 20 draws, ± over {seeds}. T_unk: share of the target that is called "
             "unknown, as all of it should be.",
         ]
         tables = {"One-shot accuracy": (["system", *ONE_SHOT_METRICS.values(), "paper, ResNet-50: one-shot"], body)}

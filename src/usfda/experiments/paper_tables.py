@@ -14,6 +14,7 @@ from typing import Any, ClassVar
 from ..data.samples import Features
 from ..errors import InputError
 from ..methods.decision import Decision
+from ..methods.findings import count
 from ..methods.heads import PaperHead
 from ..methods.paper import train_target
 from ..methods.settings import PaperSettings
@@ -99,8 +100,9 @@ class PaperTable(PaperExperiment):
                     rows.append({**line, "task": task, "mean": value.mean, "deviation": value.deviation})
             head = ["mean" if task == "Avg" else task.replace("-", "→") for task in columns]
             tables[f"{dataset}, {name}"] = (["system", "figures", *head], body)
+        seeds = count(runner.seeds, "seed")
         text = [
-            f"T_avg and T_unk in percent, mean ± deviation over {runner.seeds} seeds, last step, no checkpoint is "
+            f"T_avg and T_unk in percent, mean ± deviation over {seeds}, last step, no checkpoint is "
             f"picked. Ours are on frozen features of {runner.backbone_name}; the paper's are of ResNet-50, its ± over "
             "5 runs. UAN is quoted there from its own paper; UAN* is the run of USFDA's authors, with the best figures "
             "of the run. `paper` is USFDA to the letter, `usfda` the default of this project. The paper prints nothing "

@@ -170,7 +170,6 @@ def page(name: str, result: Result, runner: Runner, data: DataFolder) -> str:
         )
     used = [", ".join(f"{library} {number}" for library, number in r["versions"].items()) for r in runner.records]
     versions = "; some runs: ".join(dict.fromkeys(used))
-    parts.append(
-        f"{measured(runner.records)}. Seeds 0 to {runner.seeds - 1}; backbone {runner.backbone_name}; {versions}."
-    )
+    seeds = f"Seeds 0 to {runner.seeds - 1}" if runner.seeds > 1 else "Seed 0"
+    parts.append(f"{measured(runner.records)}. {seeds}; backbone {runner.backbone_name}; {versions}.")
     return "\n\n".join(parts) + "\n"

@@ -134,11 +134,16 @@ def measured(records: Iterable[Record]) -> str:
     every = list(records)
     if not (found := [record for record in every if "date" in record]):
         return "Measured by a version that kept no date"
-    commits, hardware = ([r[key] for r in found if r[key]] for key in ("commit", "hardware"))
+    commits: dict[str, dict[str, None]] = {}  # and the systems that each has runs of, in their order
+    for record in found:
+        if record["commit"]:
+            commits.setdefault(record["commit"], {})[record["key"]["system"]] = None
+    named = [f"{c} ({', '.join(systems)})" if len(commits) > 1 else c for c, systems in commits.items()]
+    hardware = [record["hardware"] for record in found if record["hardware"]]
     # Of a checkout the commit says it: the version that is installed may be another.
     versions = [r["versions"]["usfda"] for r in found if not r["commit"] and "usfda" in r["versions"]]
     text = f"Measured {max(record['date'] for record in found)}"
-    for before, values in ((" with usfda ", versions), (" at commit ", commits), (" on ", hardware)):
+    for before, values in ((" with usfda ", versions), (" at commit ", named), (" on ", hardware)):
         text += before + " and ".join(dict.fromkeys(values)) if values else ""
     return text if len(found) == len(every) else f"{text}, some runs earlier"
 
@@ -161,7 +166,7 @@ def markdown(rows: Sequence[Summary], tasks: Sequence[Task], about: Mapping[str,
         "",
         *([f"```\n{about['command']}\n```", ""] if about["command"] else ()),
         f"{about['measured']}. Classes that source and target share, of the source alone, of the target alone: "
-        f"{about['classes']}. Every system is taken as its last step leaves it; no target label selects anything.",
+        f"{about['classes']}. Every system is taken as its last step leaves it; no target label takes part in a run.",
         "",
         f"First on {METRICS[metric]}: **{first.method}** ({first.overall[metric]})."
         if first
