@@ -329,8 +329,8 @@ def test_a_page_elsewhere_cannot_drive_it(web: Client, port: int, target: list[P
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--host", "0.0.0.0"], "give a --token"),
-        (["--host", "::"], "give a --token"),
+        (["--host", "0.0.0.0"], "set USFDA_TOKEN"),
+        (["--host", "::"], "set USFDA_TOKEN"),
         (["--host", "no.such.host.example"], "no such address"),
         (["--token", "with a blank"], "--token"),
         (["--token", ""], "--token"),
@@ -345,6 +345,16 @@ def test_a_wrong_call_is_one_line(
     assert main(["serve", str(vendor), *call]) == 2
     said = capsys.readouterr().err
     assert says in said
+    assert said.count("\n") == 1
+
+
+def test_an_empty_variable_does_not_open_the_service(
+    vendor: Path, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("USFDA_TOKEN", "")
+    assert main(["serve", str(vendor), "--port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert "USFDA_TOKEN" in said
     assert said.count("\n") == 1
 
 
@@ -606,6 +616,7 @@ def test_it_finishes_what_it_has(vendor: Path, target: list[Path], sign: signal.
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b'"label"' in answer
         assert started.wait() == 0
+        assert "without a token" in started.said
         assert started.said.count("\n") == 1
 
 
