@@ -517,6 +517,23 @@ def test_an_image_that_made_way_does_not_count_again(
             assert adapt(web) == (40, 100)
 
 
+def test_a_model_that_was_taught_elsewhere_has_had_its_images(vendor: Path, target: list[Path], tmp_path: Path) -> None:
+    data, taught = tmp_path / "data", tmp_path / "taught.usfda"
+    with running(vendor, data) as port, client(port) as web:
+        web.send_images(target)
+        web.post("/adapt")
+        web.wait("ready", "failed")
+        accepted = data / "models" / f"{web.post('/adapt/accept').json()['model']}.usfda"
+        web.send_images(write_grainy_photos(tmp_path / "more", [0, 5], 10, seed=5))
+    usfda.teach(accepted, names={1: "giraffe"}).save(taught)
+    for model in (taught, accepted):
+        with running(model, data) as port, client(port) as web:
+            assert web.get("/model").json()["hash"] == sha256(model)
+            assert web.post("/adapt").status_code == 202
+            found = web.wait("ready", "failed")["findings"]
+            assert (found["samples"], found["earlier_samples"]) == (20, 40)
+
+
 def test_progress_moves_with_the_images_and_the_steps(photos: Path, target: list[Path], tmp_path: Path) -> None:
     """Of the process that adapts: once it runs, image by image where vectors are lost, step by step of the fit."""
     settings = usfda.ProcurementSettings(iterations=12, update_every=4, composites=200)
