@@ -402,6 +402,7 @@ def test_the_service_needs_neither_torch_nor_scikit_learn() -> None:
 def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_path: Path) -> None:
     data, first = tmp_path / "data", sha256(vendor)
     with program(vendor, "--data", data) as started, client(started.port) as web:
+        assert data.stat().st_mode & 0o777 == 0o700
         assert web.get("/adapt").json() | {"needed": 0} == {
             "state": "idle", "progress": 0, "findings": None, "comparison": None, "kept": 0, "needed": 0
         }  # fmt: skip

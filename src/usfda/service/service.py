@@ -274,7 +274,7 @@ def _folder(data: Path | None) -> Iterator[Path]:
         return
     lock = FileLock(data / "lock", thread_local=False)  # it is released by another thread
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(0o700, parents=True, exist_ok=True)  # what is sent is for nobody else's eyes
         lock.acquire(timeout=0)
     except Timeout:
         raise InputError(f"{data}: another service uses it; give each one a folder of its own") from None
