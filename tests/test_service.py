@@ -289,12 +289,16 @@ def test_a_token_is_asked_for(vendor: Path, target: list[Path]) -> None:
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
             answer = web.post("/predict", files={"files": target[0].open("rb")}, headers=headers)
             assert answer.status_code == status
+            if status == 401:
+                assert ("send the token" if token is None else "this token is wrong") in answer.json()["detail"]
             for path in ("/model", "/adapt", "/metrics"):
                 assert web.get(path, headers=headers).status_code == status
         assert web.get("/model", headers={"Authorization": "Basic right"}).status_code == 401
         assert web.get("/model", headers={"Authorization": "bearer right"}).status_code == 200
         for path in ("/", "/page.js", "/page.css", "/docs", "/docs.js", "/openapi.json", "/healthz"):
             assert web.get(path).status_code == 200, path
+        assert (probe := web.head("/healthz")).status_code == 200
+        assert not probe.content
         for path in ("/adapt", "/adapt/accept", "/adapt/discard", "/model/rollback", "/teach"):
             assert web.post(path).status_code == 401
         assert web.get("/healthz", headers={"Host": "service.example"}).status_code == 200
@@ -416,6 +420,8 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
             assert answer.status_code == 409
             assert says in answer.json()["detail"]
         assert web.post("/teach", json={"1": "new"}).status_code == 409
+        web.send_images(target[:1])
+        assert web.post("/adapt").json()["detail"] == "1 image is kept; an adaptation needs 16"
         before = web.send_images(target).json()["results"]
         assert web.post("/adapt").status_code == 202
         assert web.post("/adapt").status_code == 409
@@ -449,6 +455,10 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
             answer = web.post("/teach", json=names)
             assert answer.status_code == 422
             assert says in answer.json()["detail"]
+        for headers in ({}, {"Content-Type": "application/x-www-form-urlencoded"}):
+            answer = web.post("/teach", content=b"no JSON", headers=headers)
+            assert answer.status_code == 422
+            assert "Content-Type: application/json" in answer.json()["detail"]
         taught = web.post("/teach", json={str(cluster["number"]): "giraffe"}).json()
         assert taught["classes"] == [*model.classes_, "giraffe"]
         now = web.send_images(inside).json()
@@ -463,7 +473,7 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
 
         again = web.post("/adapt")
         assert again.status_code == 409, "what the model has seen would count twice"
-        assert "0 of the kept images are new" in again.json()["detail"]
+        assert "0 kept images are new" in again.json()["detail"]
         more = write_grainy_photos(tmp_path / "more", [0, 5], 10, seed=5)
         assert web.send_images(more).status_code == 200
         assert web.post("/adapt").status_code == 202
@@ -508,7 +518,7 @@ def test_an_image_that_made_way_does_not_count_again(
         web.send_images(target)
         again = web.post("/adapt")
         assert again.status_code == 409
-        assert "0 of the kept images are new" in again.json()["detail"]
+        assert "0 kept images are new" in again.json()["detail"]
         web.send_images(early)
         assert adapt(web) == (20, 80)
     if data is not None:
