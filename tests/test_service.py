@@ -484,6 +484,7 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert web.post("/adapt/discard").json()["state"] == "idle"
         assert web.post("/adapt/accept").status_code == 409
     with program(vendor, "--data", data) as started, client(started.port) as web:  # it was killed
+        assert f"{taught['model'][:12]}…, accepted or taught here, in place of {vendor} at" in started.said
         assert web.get("/model").json()["hash"] == taught["model"]
         assert web.get("/adapt").json()["kept"] == 60
         second = subprocess.run(
@@ -644,8 +645,10 @@ def test_it_finishes_what_it_has(vendor: Path, target: list[Path], sign: signal.
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b'"label"' in answer
         assert started.wait() == 0
-        assert "without a token" in started.said
-        assert started.said.count("\n") == 1
+        begun, ended = started.said.splitlines()
+        assert "without a token" in begun
+        assert "in place of" not in begun
+        assert ended == "stopped"
 
 
 def test_what_was_acknowledged_survives_kills(vendor: Path, tmp_path: Path) -> None:

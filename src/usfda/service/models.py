@@ -55,7 +55,7 @@ class Models:
     """
 
     def __init__(self, file: Path, folder: Path, most: int, signed_by: Path | None = None):
-        self._folder, self._most = folder / "models", most
+        self.given, self._folder, self._most = file, folder / "models", most
         self._folder.mkdir(parents=True, exist_ok=True)
         clear_parts(self._folder, r"(state\.json|[0-9a-z]+\.usfda)")
         self.candidate.unlink(missing_ok=True)

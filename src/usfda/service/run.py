@@ -127,8 +127,10 @@ def make_server(bound: socket.socket, service: Service, host: str, token: str | 
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what clients do wrong is theirs to know
     place = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
     open_to = "" if token else ", without a token: every program of this machine may use it"
-    sha256 = service.models.current.entry.sha256
-    text = f"serving model {sha256[:12]}… at {place}{open_to}; images are kept {service.place}"
+    models = service.models
+    sha256 = models.current.entry.sha256
+    instead = "" if sha256 == models.base else f", accepted or taught here, in place of {models.given}"
+    text = f"serving model {sha256[:12]}…{instead} at {place}{open_to}; images are kept {service.place}"
     return Server(uvicorn.Config(make_app(service, token, host), **settings), text)
 
 
@@ -139,3 +141,4 @@ def serve(
     limits = Limits()
     with listen(host, port, token, limits) as bound, threadpool_limits(1):  # the workers share the cores
         make_server(bound, Service(model, data, config, limits, signed_by), host, token).run([bound])
+    log.info("stopped")
