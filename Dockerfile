@@ -23,4 +23,4 @@ EXPOSE 8000
 HEALTHCHECK --start-period=30s --timeout=5s \
     CMD ["python", "-c", "import urllib.request; urllib.request.urlopen('http://127.0.0.1:8000/healthz', timeout=4)"]
 ENTRYPOINT ["usfda", "serve"]
-CMD ["/model.usfda", "--host", "0.0.0.0", "--data", "/data"]
+CMD ["/model.usfda", "--host", "0.0.0.0", "--port", "8000", "--data", "/data"]

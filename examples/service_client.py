@@ -43,6 +43,7 @@ def labels(server: str, files: list[Path]) -> dict[str, int]:
 
 def main(server: str, files: list[Path]) -> None:
     """Predict, adapt, accept, predict again."""
+    server = server.rstrip("/")
     print("before:", labels(server, files))  # the service keeps what it is sent, to adapt to it
 
     call(f"{server}/adapt", "POST")  # returns at once; the service goes on answering meanwhile
@@ -59,6 +60,8 @@ def main(server: str, files: list[Path]) -> None:
 
 
 if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(f"usage: python {sys.argv[0]} ADDRESS IMAGE...")
     try:
         main(sys.argv[1], [Path(name) for name in sys.argv[2:]])
     except HTTPError as error:  # the service says what is wrong; something else at this address may not

@@ -6,7 +6,8 @@
 #
 # Where the service wants a token: set USFDA_TOKEN.
 set -eu
-server=$1
+[ $# -ge 2 ] || { echo "usage: sh $0 ADDRESS IMAGE..." >&2; exit 1; }
+server=${1%/}
 shift
 
 # Leaves what the service answers in $answer; an error ends the script with what the service says of it.

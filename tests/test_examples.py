@@ -166,7 +166,7 @@ def test_service_client(place: Path, vendor: str, script: str) -> None:
     shell = shell_of(script)
     images = sorted((place / "examples-out" / "uci").rglob("*.png"))[::4]
     with program(place / "examples-out" / "vendor.usfda", "--token", "secret") as service:
-        address = f"http://{HOST}:{service.port}"
+        address = f"http://{HOST}:{service.port}/"
         before = client(service.port, "secret").get("/model").json()["hash"]
         shown = run(place, shell, f"examples/{script}", address, *images, USFDA_TOKEN="secret")
         assert client(service.port, "secret").get("/model").json()["hash"] != before
@@ -184,14 +184,15 @@ def test_service_client_shows_what_the_service_has_against_it(place: Path, vendo
     images = sorted((place / "examples-out" / "uci").rglob("*.png"))[:3]
     with program(place / "examples-out" / "vendor.usfda", "--token", "secret") as service:
         address = f"http://{HOST}:{service.port}"
-        for server, files, token, says in [
-            (address, images, "wrong", "send the token"),
-            (address, images, "secret", "3 images are kept; an adaptation needs 16"),
-            (address, [EXAMPLES / "README.md"], "secret", "none of the files can be read"),
-            (f"http://{HOST}:1", images, "secret", "onnect"),
+        for given, token, says in [
+            ([address, *images], "wrong", "this token is wrong"),
+            ([address, *images], "secret", "3 images are kept; an adaptation needs 16"),
+            ([address, EXAMPLES / "README.md"], "secret", "none of the files can be read"),
+            ([f"http://{HOST}:1", *images], "secret", "onnect"),
+            ([], "secret", "usage"),
         ]:
             done = subprocess.run(
-                [shell, f"examples/{script}", server, *map(str, files)],
+                [shell, f"examples/{script}", *map(str, given)],
                 cwd=place, capture_output=True, text=True, env=os.environ | {"USFDA_TOKEN": token},
             )  # fmt: skip
             assert done.returncode == 1, done.stdout

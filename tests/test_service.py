@@ -289,12 +289,16 @@ def test_a_token_is_asked_for(vendor: Path, target: list[Path]) -> None:
             headers = {} if token is None else {"Authorization": f"Bearer {token}"}
             answer = web.post("/predict", files={"files": target[0].open("rb")}, headers=headers)
             assert answer.status_code == status
+            if status == 401:
+                assert ("send the token" if token is None else "this token is wrong") in answer.json()["detail"]
             for path in ("/model", "/adapt", "/metrics"):
                 assert web.get(path, headers=headers).status_code == status
         assert web.get("/model", headers={"Authorization": "Basic right"}).status_code == 401
         assert web.get("/model", headers={"Authorization": "bearer right"}).status_code == 200
         for path in ("/", "/page.js", "/page.css", "/docs", "/docs.js", "/openapi.json", "/healthz"):
             assert web.get(path).status_code == 200, path
+        assert (probe := web.head("/healthz")).status_code == 200
+        assert not probe.content
         for path in ("/adapt", "/adapt/accept", "/adapt/discard", "/model/rollback", "/teach"):
             assert web.post(path).status_code == 401
         assert web.get("/healthz", headers={"Host": "service.example"}).status_code == 200
@@ -329,8 +333,8 @@ def test_a_page_elsewhere_cannot_drive_it(web: Client, port: int, target: list[P
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        (["--host", "0.0.0.0"], "give a --token"),
-        (["--host", "::"], "give a --token"),
+        (["--host", "0.0.0.0"], "set USFDA_TOKEN"),
+        (["--host", "::"], "set USFDA_TOKEN"),
         (["--host", "no.such.host.example"], "no such address"),
         (["--token", "with a blank"], "--token"),
         (["--token", ""], "--token"),
@@ -345,6 +349,16 @@ def test_a_wrong_call_is_one_line(
     assert main(["serve", str(vendor), *call]) == 2
     said = capsys.readouterr().err
     assert says in said
+    assert said.count("\n") == 1
+
+
+def test_an_empty_variable_does_not_open_the_service(
+    vendor: Path, port: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("USFDA_TOKEN", "")
+    assert main(["serve", str(vendor), "--port", str(port)]) == 2
+    said = capsys.readouterr().err
+    assert "USFDA_TOKEN" in said
     assert said.count("\n") == 1
 
 
@@ -392,6 +406,7 @@ def test_the_service_needs_neither_torch_nor_scikit_learn() -> None:
 def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_path: Path) -> None:
     data, first = tmp_path / "data", sha256(vendor)
     with program(vendor, "--data", data) as started, client(started.port) as web:
+        assert data.stat().st_mode & 0o777 == 0o700
         assert web.get("/adapt").json() | {"needed": 0} == {
             "state": "idle", "progress": 0, "findings": None, "comparison": None, "kept": 0, "needed": 0
         }  # fmt: skip
@@ -405,6 +420,8 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
             assert answer.status_code == 409
             assert says in answer.json()["detail"]
         assert web.post("/teach", json={"1": "new"}).status_code == 409
+        web.send_images(target[:1])
+        assert web.post("/adapt").json()["detail"] == "1 image is kept; an adaptation needs 16"
         before = web.send_images(target).json()["results"]
         assert web.post("/adapt").status_code == 202
         assert web.post("/adapt").status_code == 409
@@ -438,6 +455,10 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
             answer = web.post("/teach", json=names)
             assert answer.status_code == 422
             assert says in answer.json()["detail"]
+        for headers in ({}, {"Content-Type": "application/x-www-form-urlencoded"}):
+            answer = web.post("/teach", content=b"no JSON", headers=headers)
+            assert answer.status_code == 422
+            assert "Content-Type: application/json" in answer.json()["detail"]
         taught = web.post("/teach", json={str(cluster["number"]): "giraffe"}).json()
         assert taught["classes"] == [*model.classes_, "giraffe"]
         now = web.send_images(inside).json()
@@ -452,7 +473,7 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
 
         again = web.post("/adapt")
         assert again.status_code == 409, "what the model has seen would count twice"
-        assert "0 of the kept images are new" in again.json()["detail"]
+        assert "0 kept images are new" in again.json()["detail"]
         more = write_grainy_photos(tmp_path / "more", [0, 5], 10, seed=5)
         assert web.send_images(more).status_code == 200
         assert web.post("/adapt").status_code == 202
@@ -463,6 +484,7 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert web.post("/adapt/discard").json()["state"] == "idle"
         assert web.post("/adapt/accept").status_code == 409
     with program(vendor, "--data", data) as started, client(started.port) as web:  # it was killed
+        assert f"{taught['model'][:12]}…, accepted or taught here, in place of {vendor} at" in started.said
         assert web.get("/model").json()["hash"] == taught["model"]
         assert web.get("/adapt").json()["kept"] == 60
         second = subprocess.run(
@@ -497,7 +519,7 @@ def test_an_image_that_made_way_does_not_count_again(
         web.send_images(target)
         again = web.post("/adapt")
         assert again.status_code == 409
-        assert "0 of the kept images are new" in again.json()["detail"]
+        assert "0 kept images are new" in again.json()["detail"]
         web.send_images(early)
         assert adapt(web) == (20, 80)
     if data is not None:
@@ -505,6 +527,23 @@ def test_an_image_that_made_way_does_not_count_again(
         with running(vendor, data, limits=limits) as port, client(port) as web:
             web.send_images(write_grainy_photos(tmp_path / "later", [0, 1, 4, 5], 10, seed=7))
             assert adapt(web) == (40, 100)
+
+
+def test_a_model_that_was_taught_elsewhere_has_had_its_images(vendor: Path, target: list[Path], tmp_path: Path) -> None:
+    data, taught = tmp_path / "data", tmp_path / "taught.usfda"
+    with running(vendor, data) as port, client(port) as web:
+        web.send_images(target)
+        web.post("/adapt")
+        web.wait("ready", "failed")
+        accepted = data / "models" / f"{web.post('/adapt/accept').json()['model']}.usfda"
+        web.send_images(write_grainy_photos(tmp_path / "more", [0, 5], 10, seed=5))
+    usfda.teach(accepted, names={1: "giraffe"}).save(taught)
+    for model in (taught, accepted):
+        with running(model, data) as port, client(port) as web:
+            assert web.get("/model").json()["hash"] == sha256(model)
+            assert web.post("/adapt").status_code == 202
+            found = web.wait("ready", "failed")["findings"]
+            assert (found["samples"], found["earlier_samples"]) == (20, 40)
 
 
 def test_progress_moves_with_the_images_and_the_steps(photos: Path, target: list[Path], tmp_path: Path) -> None:
@@ -606,7 +645,10 @@ def test_it_finishes_what_it_has(vendor: Path, target: list[Path], sign: signal.
         assert answer.startswith(b"HTTP/1.1 200 ")
         assert b'"label"' in answer
         assert started.wait() == 0
-        assert started.said.count("\n") == 1
+        begun, ended = started.said.splitlines()
+        assert "without a token" in begun
+        assert "in place of" not in begun
+        assert ended == "stopped"
 
 
 def test_what_was_acknowledged_survives_kills(vendor: Path, tmp_path: Path) -> None:

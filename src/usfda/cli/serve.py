@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -9,6 +10,8 @@ import typer
 
 from ..errors import InputError
 from .arguments import ModelIn, Signed
+
+TOKEN = "USFDA_TOKEN"
 
 
 def serve(
@@ -20,7 +23,10 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0 is any that is free.")] = 8000,
     token: Annotated[
         str | None,
-        typer.Option(envvar="USFDA_TOKEN", help="What requests must bring: `Authorization: Bearer TOKEN`."),
+        typer.Option(
+            envvar=TOKEN,
+            help="What requests must bring: `Authorization: Bearer TOKEN`. Better in the variable: `ps` shows options.",
+        ),
     ] = None,
     data: Annotated[
         Path | None, typer.Option(help="Folder in which images and models are kept; in memory without it.")
@@ -38,4 +44,6 @@ def serve(
     except ImportError as error:
         raise InputError(f"serving needs {error.name}; pip install 'usfda[serve]'") from None
 
+    if token is None:  # typer takes an empty variable for none, but a secret that is missing must not open the service
+        token = os.environ.get(TOKEN)
     run(model, host, port, token, data, ctx.obj, signed_by)

@@ -108,6 +108,7 @@ def make_app(service: Service, token: str | None, host: str) -> Guard:
         exception_handlers={Conflict: _conflict, Busy: _busy, RequestValidationError: _invalid},
     )
 
+    @app.head("/healthz", include_in_schema=False)  # what some probes ask
     @app.get("/healthz", responses={403: _errors()[403]})
     async def health() -> Health:
         """That the service answers."""
@@ -264,4 +265,6 @@ async def _busy(request: Request, error: Busy) -> JSONResponse:
 
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:
     said = "; ".join(f"{' '.join(map(str, found['loc']))}: {found['msg']}" for found in error.errors()[:3])
+    if said.startswith("body") and "json" not in request.headers.get("content-type", "").lower():
+        said = "send JSON with the header Content-Type: application/json"
     return JSONResponse({"detail": said}, 422)

@@ -71,8 +71,10 @@ class Door:
         if self.token is not None and path not in self.open:
             scheme, _, given = headers.get("authorization", "").partition(" ")
             right = secrets.compare_digest(given.strip().encode(), self.token.encode())
-            if scheme.lower() != "bearer" or not right:
-                raise HTTPException(401, "send the token: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
+            brought = scheme.lower() == "bearer" and given
+            if not (brought and right):
+                wanted = "this token is wrong; send the right one" if brought else "send the token"
+                raise HTTPException(401, f"{wanted}: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
 
     def _is_here(self, host: str) -> bool:
         try:

@@ -26,6 +26,7 @@ from ..data.samples import Features, Matrix, Samples
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
 from ..files import atomic_write, clear_parts
+from ..methods.findings import count
 
 log = logging.getLogger("usfda")
 
@@ -248,7 +249,7 @@ class OnDisk(Kept[Path]):
                 try:
                     self._store.append(list(vectors), np.stack(list(vectors.values())))
                 except InputError as error:
-                    log.warning("vectors of %d images are not kept: %s", len(vectors), error)
+                    log.warning("vectors of %s are not kept: %s", count(len(vectors), "image"), error)
 
     def _remove(self, place: Place[Path]) -> None:
         place.where.unlink(missing_ok=True)

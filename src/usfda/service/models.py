@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+import numpy as np
 
 from ..backbones.backbone import Backbone
 from ..errors import InputError
 from ..files import atomic_write, clear_parts, sha256_of
+from ..methods.heads import UsfdaHead
 from ..model import Model, load
 from ..signing import verify
 
@@ -51,7 +55,7 @@ class Models:
     """
 
     def __init__(self, file: Path, folder: Path, most: int, signed_by: Path | None = None):
-        self._folder, self._most = folder / "models", most
+        self.given, self._folder, self._most = file, folder / "models", most
         self._folder.mkdir(parents=True, exist_ok=True)
         clear_parts(self._folder, r"(state\.json|[0-9a-z]+\.usfda)")
         self.candidate.unlink(missing_ok=True)
@@ -64,9 +68,12 @@ class Models:
         if not serving.is_file() or sha256_of(serving) != entry.sha256:
             raise InputError(f"{serving}: missing or damaged; move {folder / 'models'} away to begin with {file} again")
         try:
-            self.current = Served(self._load(serving, None), entry)
+            model = self._load(serving, None)
         except InputError as error:
             raise InputError(str(error).replace(str(self._file(first.sha256)), str(file))) from None
+        if entry is first:  # it is new to this folder
+            entry = self._history[0] = Entry(entry.sha256, self._seen_by(model))
+        self.current = Served(model, entry)
 
     @property
     def backbone(self) -> Backbone:
@@ -121,6 +128,17 @@ class Models:
             if file.stem not in named:
                 file.unlink()
         return served
+
+    def _seen_by(self, model: Model) -> int:
+        """The last kept image that a model new here has had: as of an accepted one with the same summary."""
+        if isinstance(model.head, UsfdaHead):
+            # Teaching changes all but the summary.
+            for entry in {entry for entries in self._state.values() for entry in entries if entry.seen}:
+                with suppress(InputError):  # of a file that is damaged, or gone, nothing can be told
+                    head = load(self._file(entry.sha256)).head
+                    if isinstance(head, UsfdaHead) and np.array_equal(head.summary, model.head.summary):
+                        return entry.seen
+        return 0
 
     def _take(self, file: Path, signed_by: Path | None) -> str:
         """Copy the model to the others, so that a rollback finds it even if its file is gone; its sha256."""

@@ -99,13 +99,13 @@ def protocol(limits: Limits) -> type[H11Protocol]:
 def listen(host: str, port: int, token: str | None, limits: Limits) -> socket.socket:
     """A socket that is bound; an error where nobody may listen there, or nobody can."""
     if token is not None and not re.fullmatch(r"[\x21-\x7e]+", token):
-        raise InputError("--token: letters, digits and signs of ASCII, without blanks")
+        raise InputError("USFDA_TOKEN, or --token: at least one letter, digit or sign of ASCII, and no blanks")
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except (OSError, UnicodeError):
         raise InputError(f"--host {host}: no such address") from None
     if token is None and not ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback:
-        raise InputError(f"--host {host}: others can reach it; give a --token that requests must bring")
+        raise InputError(f"--host {host}: others can reach it; set USFDA_TOKEN to a token that requests must bring")
     try:
         bound = socket.create_server(address[:2], family=family)
     except (OSError, OverflowError) as error:
@@ -126,7 +126,11 @@ def make_server(bound: socket.socket, service: Service, host: str, token: str | 
     for name in ("uvicorn", "python_multipart", "PIL"):
         logging.getLogger(name).setLevel(logging.CRITICAL)  # what clients do wrong is theirs to know
     place = f"http://{f'[{host}]' if ':' in host else host}:{bound.getsockname()[1]}"
-    text = f"serving model {service.models.current.entry.sha256[:12]}… at {place}; images are kept {service.place}"
+    open_to = "" if token else ", without a token: every program of this machine may use it"
+    models = service.models
+    sha256 = models.current.entry.sha256
+    instead = "" if sha256 == models.base else f", accepted or taught here, in place of {models.given}"
+    text = f"serving model {sha256[:12]}…{instead} at {place}{open_to}; images are kept {service.place}"
     return Server(uvicorn.Config(make_app(service, token, host), **settings), text)
 
 
@@ -137,3 +141,4 @@ def serve(
     limits = Limits()
     with listen(host, port, token, limits) as bound, threadpool_limits(1):  # the workers share the cores
         make_server(bound, Service(model, data, config, limits, signed_by), host, token).run([bound])
+    log.info("stopped")

@@ -23,6 +23,7 @@ from ..config import Config
 from ..data.images import decode
 from ..data.samples import Features
 from ..errors import InputError, UnreadableImage
+from ..methods.findings import count
 from ..methods.heads import UsfdaHead
 from .adaptation import Adaptation, Task
 from .answers import findings_of
@@ -130,7 +131,7 @@ class Service:
             try:
                 self.kept.add(good)
             except (OSError, InputError) as error:  # a full disk is no reason not to answer
-                log.warning("%d images are not kept: %s", len(good), error)
+                log.warning("%s not kept: %s", _are(len(good), "image"), error)
         return served.entry.sha256, records
 
     def _picture(self, key: bytes) -> bytes:
@@ -192,12 +193,13 @@ class Service:
                 raise Conflict("an adaptation is running")
             places = sorted((place for _, place in self.kept.places()), key=lambda place: place.number)
             if len(places) < self.limits.needed:
-                raise Conflict(f"{len(places)} images are kept; an adaptation needs {self.limits.needed}")
+                raise Conflict(f"{_are(len(places), 'image')} kept; an adaptation needs {self.limits.needed}")
             served = self.models.current
             new = sum(place.number > served.entry.seen for place in places)
             update = isinstance(served.model.head, UsfdaHead)
             if update and new < FEWEST_NEW:  # the others would count twice
-                raise Conflict(f"{new} of the kept images are new to this model; an adaptation needs {FEWEST_NEW}")
+                said = f"{_are(new, 'kept image')} new to this model; an adaptation needs {FEWEST_NEW}"
+                raise Conflict(f"{said}: send others")
             target = self.kept.target(places)
             self.kept.seen = places[-1].number
             self.adaptation.end()
@@ -274,7 +276,7 @@ def _folder(data: Path | None) -> Iterator[Path]:
         return
     lock = FileLock(data / "lock", thread_local=False)  # it is released by another thread
     try:
-        data.mkdir(parents=True, exist_ok=True)
+        data.mkdir(0o700, parents=True, exist_ok=True)  # what is sent is for nobody else's eyes
         lock.acquire(timeout=0)
     except Timeout:
         raise InputError(f"{data}: another service uses it; give each one a folder of its own") from None
@@ -284,6 +286,11 @@ def _folder(data: Path | None) -> Iterator[Path]:
         yield data
     finally:
         lock.release()
+
+
+def _are(n: int, word: str) -> str:
+    """``1 image is``, ``2 images are``."""
+    return f"{count(n, word)} {'is' if n == 1 else 'are'}"
 
 
 def _reason(error: UnreadableImage) -> str:
