@@ -2,6 +2,8 @@ import logging
 import math
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -408,3 +410,42 @@ def test_links_out_of_a_folder_lead_to_each_file_once(photos: Path, tmp_path: Pa
     assert isinstance(found, Samples)
     places = sorted(str(Path(str(path)).resolve().relative_to(tmp_path)) for path in found.paths)
     assert places == ["early/image.png", "inside/.hidden/kept.png", "late/image.png"]
+
+
+READ = """
+import logging, sys
+from usfda.data.reading import read
+
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+for kind, place in zip(sys.argv[1::2], sys.argv[2::2]):
+    try:
+        print(len(read(place, labelled=kind == "labelled")), "images")
+    except ValueError as error:
+        print(error)
+"""
+
+
+def as_user(code: str, *args: object) -> str:
+    """What a program prints for a user whom the modes of files bind; root has to give up its rights first."""
+    drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    if drop and (shutil.which("setpriv") is None or subprocess.run([*drop, "true"], check=False).returncode):
+        pytest.skip("root cannot give up its rights here")
+    call = [*drop, sys.executable, "-c", code, *map(str, args)]
+    return subprocess.run(call, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_folder_that_may_not_be_read_is_named(photos: Path, tmp_path: Path) -> None:
+    """Fault: its images were left out without a word, and as the only folder it was called empty."""
+    shutil.copytree(photos, tmp_path / "p")
+    locked = [tmp_path / "p" / name for name in ("kind0", "kind1")]
+    for folder in locked:
+        folder.chmod(0)
+    said = as_user(READ, "any", tmp_path / "p", "any", locked[0], "labelled", tmp_path / "p").splitlines()
+    for folder in locked:
+        folder.chmod(0o700)
+    assert said == [
+        f"{tmp_path / 'p'}: left out 2 folders that cannot be read, such as {locked[0]} (Permission denied)",
+        "24 images",
+        f"{locked[0]}: Permission denied",
+        f"{locked[0]}: Permission denied",
+    ]

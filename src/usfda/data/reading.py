@@ -263,7 +263,7 @@ def _read_path(path: Path, labelled: bool, classes: Sequence[str] | None) -> Sam
         if path.is_dir():
             return class_folders(path, classes) if labelled else any_folder(path)
     except OSError as error:  # a folder that may not be read, a name that is too long
-        raise InputError(f"{path}: {error.strerror}") from None
+        raise InputError(f"{error.filename or path}: {error.strerror}") from None
     if not is_file(path):
         raise InputError(f"{path}: no such file or folder")
     suffix = path.suffix.lower()
