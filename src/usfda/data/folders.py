@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 
 from ..errors import InputError
-from .images import OTHER_PICTURES, SUFFIXES
+from ..files import is_file
+from .images import OTHER_PICTURES, SUFFIXES, format_of
 from .samples import Paths, Samples
 
 log = logging.getLogger("usfda")
@@ -27,22 +28,42 @@ def _is_image(path: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122 (hot)
 
 
+def _begins_as_image(path: str) -> bool:
+    """By its first bytes; those of PNM may begin a text as well."""
+    if not is_file(path):
+        return False  # a pipe would never end
+    try:
+        with Path(path).open("rb") as file:
+            return format_of(file.read(16)) not in (None, "PPM")
+    except OSError:
+        return False
+
+
 @dataclass
 class _LeftOut:
     """What may be meant as images and is not read: counted, so that a warning can say so."""
 
     others: Counter[str] = field(default_factory=Counter)  # files, by their suffix
+    nameless: int = 0  # images without a suffix
+    example: str = ""  # one of them
     folders: list[OSError] = field(default_factory=list)
 
     def file(self, path: str) -> None:
         suffix = Path(path).suffix.lower()
-        if suffix in OTHER_PICTURES and not Path(path).name.startswith("."):
+        if Path(path).name.startswith("."):
+            return
+        if suffix in OTHER_PICTURES:
             self.others[suffix] += 1
+        elif not suffix and _begins_as_image(path):
+            self.nameless, self.example = self.nameless + 1, self.example or path
 
     def warn(self, folder: Path) -> None:
         if self.others:
             named = ", ".join(f"{n} {suffix}" for suffix, n in self.others.most_common())
             log.warning("%s: %s left out: such files are not read; save them as JPEG or PNG", folder, named)
+        if self.nameless:
+            log.warning("%s: left out %d image%s without a suffix, such as %s; give them one, as .jpg",
+                        folder, self.nameless, "s" * (self.nameless > 1), self.example)  # fmt: skip
         if self.folders:
             first, several = self.folders[0], "s" * (len(self.folders) > 1)
             log.warning("%s: left out %d folder%s that cannot be read, such as %s (%s)",
