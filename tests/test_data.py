@@ -137,6 +137,20 @@ def test_links_are_followed_and_every_file_counts_once(photos: Path, tmp_path: P
     assert len(read(tmp_path / "circle")) == 2
 
 
+def test_a_link_to_a_folder_above_is_not_followed(
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fault: among class folders it was a class without images; in a target it brought in all that lay beside."""
+    shutil.copytree(photos, tmp_path / "p")
+    for link, place in {"self": Path(), "kind0/up": Path(".."), "kind1/outside": tmp_path}.items():
+        (tmp_path / "p" / link).symlink_to(place)
+    shutil.copy(photos / "kind0" / "000.png", tmp_path / "beside.png")
+    found = read(tmp_path / "p", labelled=True)
+    check_source(found)
+    assert (len(found), len(read(tmp_path / "p")), len(read(tmp_path / "p" / "kind1"))) == (48, 48, 12)
+    assert not caplog.records
+
+
 def test_links_in_class_folders_count_once_per_class(photos: Path, tmp_path: Path) -> None:
     """One file under two classes is two samples, as the user put it there; twice under one class is one."""
     for name in ("a", "b"):

@@ -70,10 +70,16 @@ class _LeftOut:
                         folder, len(self.folders), several, first.filename, first.strerror)  # fmt: skip
 
 
+def _leads_up(path: Path) -> bool:
+    """Whether it is a link to a folder above it, below which all is found again."""
+    return path.is_symlink() and path.resolve() in (here := path.parent.resolve(), *here.parents)
+
+
 def _entries(folder: Path, left: _LeftOut | None = None) -> tuple[list[Path], list[str]]:
     """Sub-folders, and the names of images, directly in a folder, sorted; hidden ones are left out."""
     with os.scandir(folder) as found:
-        entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(HIDDEN))
+        shown = [(entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(HIDDEN)]
+    entries = sorted(entry for entry in shown if not (entry[1] and _leads_up(folder / entry[0])))
     for name, is_folder in entries:
         if left is not None and not is_folder and not _is_image(name):
             left.file(f"{folder}/{name}")
@@ -179,7 +185,8 @@ def _walk(folder: Path, left: _LeftOut) -> Iterator[str]:
         left.folders.append(error)
 
     for place, folders, files in os.walk(str(folder), onerror=failed, followlinks=True):
-        folders[:] = [name for name in sorted(folders) if not name.startswith(".") and first_time(f"{place}/{name}")]
+        shown = [name for name in sorted(folders) if not (name.startswith(".") or _leads_up(Path(place, name)))]
+        folders[:] = [name for name in shown if first_time(f"{place}/{name}")]
         inside = below(os.path.realpath(place))
         for name in sorted(files):
             path = os.path.join(place, name)  # noqa: PTH118 (hot)
