@@ -92,6 +92,15 @@ def test_wrong_folder_level(photos: Path, tmp_path: Path, level: str, says: str)
         read(place, labelled=True)
 
 
+def test_one_level_too_high_beside_a_folder_of_images(photos: Path, tmp_path: Path) -> None:
+    """Fault: the advice was to add images to the class that is the vendor's folder, or to leave it out."""
+    (tmp_path / "vendor").symlink_to(photos)
+    (tmp_path / "new").symlink_to(photos / "kind0")
+    with pytest.raises(InputError, match=f"wrong folder level.*; give {tmp_path / 'vendor'}; if vendor is a class"):
+        procure(tmp_path)
+    assert names_of(read(tmp_path, labelled=True, classes=["new"])) == ["new"]
+
+
 def test_empty_folder_and_empty_class(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         read(tmp_path, labelled=True)

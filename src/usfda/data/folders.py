@@ -98,7 +98,9 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
             return class_folders(below[0], classes)
         _explain_wrong_level(folder, below, bool(loose))
     wanted = {f.name for f in folders} if classes is None else set(classes)
-    empty = tuple(f.name for f, (_, images) in inside.items() if not images and f.name in wanted)
+    without = [f for f, (_, images) in inside.items() if not images and f.name in wanted]
+    if holders := [f for f in without if sum(bool(_entries(sub)[1]) for sub in inside[f][0]) > 1]:
+        _explain_wrong_level(folder, holders, bool(loose))
     if ignored := len(loose) + sum(1 for subs, _ in inside.values() for sub in subs for _ in _walk(sub, _LeftOut())):
         log.warning("%s: %d images do not lie directly in a class folder and are left out", folder, ignored)
     paths, labels = Paths(), []
@@ -106,14 +108,14 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
         for path in _each_once(f"{f}/{name}" for name in images):
             paths.append(path)
             labels.append(f.name)
-    return Samples(paths, np.asarray(labels, dtype=str), empty)
+    return Samples(paths, np.asarray(labels, dtype=str), tuple(f.name for f in without))
 
 
 def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:
     if below:
         parts = [{sub.name for sub in _entries(f)[0]} for f in below]
-        names = ", ".join(str(f) for f in below[:3])
-        text = f"{folder}: wrong folder level, class folders lie one level deeper; give one of {names}"
+        names = ("one of " if len(below) > 1 else "") + ", ".join(str(f) for f in below[:3])
+        text = f"{folder}: wrong folder level, class folders lie one level deeper; give {names}"
         if common := set.intersection(*parts):
             text += f"; if {below[0].name} is a class with parts such as {min(common)}, give a .csv of paths and labels"
         raise InputError(text)
