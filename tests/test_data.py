@@ -99,6 +99,9 @@ def test_one_level_too_high_beside_a_folder_of_images(photos: Path, tmp_path: Pa
     with pytest.raises(InputError, match=f"wrong folder level.*; give {tmp_path / 'vendor'}; if vendor is a class"):
         procure(tmp_path)
     assert names_of(read(tmp_path, labelled=True, classes=["new"])) == ["new"]
+    for i in range(4):
+        (tmp_path / f"class{i}").symlink_to(photos / f"kind{i}")
+    assert len(names_of(read(tmp_path, labelled=True))) == 5  # the level is right, one class has no image
 
 
 def test_empty_folder_and_empty_class(photos: Path, tmp_path: Path) -> None:
@@ -463,7 +466,10 @@ def test_a_folder_that_may_not_be_read_is_named(photos: Path, tmp_path: Path) ->
     locked = [tmp_path / "p" / name for name in ("kind0", "kind1")]
     for folder in locked:
         folder.chmod(0)
-    said = as_user(READ, "any", tmp_path / "p", "any", locked[0], "labelled", tmp_path / "p").splitlines()
+    (tmp_path / "classes" / "kind0" / "deeper").mkdir(parents=True, mode=0)
+    shutil.copy(photos / "kind0" / "000.png", tmp_path / "classes" / "kind0")
+    calls = "any", tmp_path / "p", "any", locked[0], "labelled", tmp_path / "p", "labelled", tmp_path / "classes"
+    said = as_user(READ, *calls).splitlines()
     for folder in locked:
         folder.chmod(0o700)
     assert said == [
@@ -471,4 +477,5 @@ def test_a_folder_that_may_not_be_read_is_named(photos: Path, tmp_path: Path) ->
         "24 images",
         f"{locked[0]}: Permission denied",
         f"{locked[0]}: Permission denied",
+        "1 images",
     ]

@@ -99,8 +99,9 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
         _explain_wrong_level(folder, below, bool(loose))
     wanted = {f.name for f in folders} if classes is None else set(classes)
     without = [f for f, (_, images) in inside.items() if not images and f.name in wanted]
-    if holders := [f for f in without if sum(bool(_entries(sub)[1]) for sub in inside[f][0]) > 1]:
-        _explain_wrong_level(folder, holders, bool(loose))
+    deeper = [sub for f in without for sub in inside[f][0] if _entries(sub)[1]]
+    if len(deeper) > sum(bool(images) for _, images in inside.values()):  # most folders of images lie there
+        _explain_wrong_level(folder, sorted({sub.parent for sub in deeper}), bool(loose))
     if ignored := len(loose) + sum(1 for subs, _ in inside.values() for sub in subs for _ in _walk(sub, _LeftOut())):
         log.warning("%s: %d images do not lie directly in a class folder and are left out", folder, ignored)
     paths, labels = Paths(), []
@@ -181,12 +182,7 @@ def _walk(folder: Path, left: _LeftOut) -> Iterator[str]:
             return True
         return first_time(path)
 
-    def failed(error: OSError) -> None:
-        if error.filename == str(folder):
-            raise error
-        left.folders.append(error)
-
-    for place, folders, files in os.walk(str(folder), onerror=failed, followlinks=True):
+    for place, folders, files in os.walk(folder, onerror=left.folders.append, followlinks=True):
         shown = [name for name in sorted(folders) if not (name.startswith(".") or _leads_up(Path(place, name)))]
         folders[:] = [name for name in shown if first_time(f"{place}/{name}")]
         inside = below(os.path.realpath(place))
@@ -200,6 +196,7 @@ def _walk(folder: Path, left: _LeftOut) -> Iterator[str]:
 
 def any_folder(folder: Path) -> Samples:
     """All images below a folder; the name of the folder that an image lies in serves as its label."""
+    os.scandir(folder).close()  # raises an error where it cannot be read itself
     left = _LeftOut()
     paths, labels = Paths(), []
     for path in _walk(folder, left):
