@@ -228,12 +228,12 @@ def test_a_list_without_labels_and_a_name_with_blanks(photos: Path, tmp_path: Pa
     with pytest.raises(InputError, match="labels are needed"):
         read(tmp_path / "list.txt", labelled=True)
     (tmp_path / "list.txt").write_text("gone.png\n")
-    with pytest.raises(InputError, match="none of its files exists"):
+    with pytest.raises(InputError, match=f"none of its files exists.*relative to the list's folder, {tmp_path}"):
         read(tmp_path / "list.txt")
     (tmp_path / "list.txt").write_text("gone.png\nmy photo.png\n")
     assert len(read(tmp_path / "list.txt")) == 2
     (tmp_path / "list.csv").write_bytes("name,größe".encode("latin-1"))
-    with pytest.raises(InputError, match=r"list\.csv: cannot be read as UTF-8"):
+    with pytest.raises(InputError, match=r"list\.csv: cannot be read as UTF-8.*; save it as UTF-8"):
         read(tmp_path / "list.csv")
 
 
@@ -241,7 +241,9 @@ def test_a_list_without_labels_and_a_name_with_blanks(photos: Path, tmp_path: Pa
     ("text", "says"),
     [
         ("", "the list is empty"),
-        ("kind0/000.png,zero\nkind1/001.png,\n", "some lines have a label and some have none"),
+        ("kind0/000.png,zero\nkind1/001.png,\n", "line 2 has no label, unlike those before it"),
+        ("\npath,label\nkind0/000.png,\n\nkind1/001.png,one\n", "line 5 has a label, unlike those before it"),
+        ("kind0/000.png,zero\n ,one\n", "line 2 has no path"),
         ("name,label\nkind0/000.png,zero\n", "the header needs a column path"),
         ("path,label\nkind0/000.png\n", "row 2 has fewer columns"),
     ],
@@ -360,6 +362,13 @@ def test_what_cannot_be_read(source: Any, says: str) -> None:
         read(source)
 
 
+@pytest.mark.parametrize("name", ["photos.zip", "photos.tar.gz", "photos.tgz", "PHOTOS.7Z"])
+def test_an_archive_is_to_be_unpacked(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"an archive; unpack it and give the folder"):
+        read(tmp_path / name)
+
+
 def test_features_by_index_keep_what_belongs_to_a_row() -> None:
     X, y = blobs([0, 1], 2)
     whole = Features(X, y, "a" * 64, [Path(str(i)) for i in range(4)], [bytes([i]) for i in range(4)], ("none",))
@@ -440,12 +449,13 @@ def test_links_out_of_a_folder_lead_to_each_file_once(photos: Path, tmp_path: Pa
 
 READ = """
 import logging, sys
+from usfda import load
 from usfda.data.reading import read
 
 logging.basicConfig(format="%(message)s", stream=sys.stdout)
 for kind, place in zip(sys.argv[1::2], sys.argv[2::2]):
     try:
-        print(len(read(place, labelled=kind == "labelled")), "images")
+        print(load(place) if kind == "model" else len(read(place, labelled=kind == "labelled")), "images")
     except ValueError as error:
         print(error)
 """
@@ -479,3 +489,13 @@ def test_a_folder_that_may_not_be_read_is_named(photos: Path, tmp_path: Path) ->
         f"{locked[0]}: Permission denied",
         "1 images",
     ]
+
+
+def test_a_file_that_may_not_be_read_says_so(vector_model: Any, tmp_path: Path) -> None:
+    """Fault: a model was called damaged, a list no UTF-8."""
+    vector_model.save(tmp_path / "m.usfda")
+    (tmp_path / "list.csv").write_text("image.png")
+    for name in ("m.usfda", "list.csv"):
+        (tmp_path / name).chmod(0)
+    said = as_user(READ, "model", tmp_path / "m.usfda", "any", tmp_path / "list.csv").splitlines()
+    assert said == [f"{tmp_path / name}: Permission denied" for name in ("m.usfda", "list.csv")]

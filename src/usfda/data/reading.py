@@ -31,6 +31,7 @@ from .samples import MAX_NAME, Features, Held, Mapped, Matrix, Paths, Samples
 log = logging.getLogger("usfda")
 MAX_FEATURES = 2**36  # bytes of a .npz that is fetched from a URL
 LARGE, RATIO = 2**28, 100  # bytes of an array, and how many times its size in the file: beyond both it is a bomb
+ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}  # nothing is unpacked here
 UNKNOWN = "unknown"  # the answer for what no class fits; no class may be called so
 FIRST_MARK = 0x300  # of the characters that change the one before them
 PIECE = 4096  # vectors that are looked at together: those of a file are never all in memory
@@ -273,6 +274,8 @@ def _read_path(path: Path, labelled: bool, classes: Sequence[str] | None) -> Sam
         return read_list(read_lines(path), str(path), path.parent, suffix, labelled=labelled)
     if suffix in SUFFIXES:
         return Samples([path])
+    if suffix in ARCHIVES:
+        raise InputError(f"{path}: an archive; unpack it and give the folder")
     raise InputError(f"{path}: neither a folder, an image, a list ({' '.join(sorted(LISTS))}) nor features (.npz)")
 
 
