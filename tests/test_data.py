@@ -2,6 +2,8 @@ import logging
 import math
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -90,6 +92,18 @@ def test_wrong_folder_level(photos: Path, tmp_path: Path, level: str, says: str)
         read(place, labelled=True)
 
 
+def test_one_level_too_high_beside_a_folder_of_images(photos: Path, tmp_path: Path) -> None:
+    """Fault: the advice was to add images to the class that is the vendor's folder, or to leave it out."""
+    (tmp_path / "vendor").symlink_to(photos)
+    (tmp_path / "new").symlink_to(photos / "kind0")
+    with pytest.raises(InputError, match=f"wrong folder level.*; give {tmp_path / 'vendor'}; if vendor is a class"):
+        procure(tmp_path)
+    assert names_of(read(tmp_path, labelled=True, classes=["new"])) == ["new"]
+    for i in range(4):
+        (tmp_path / f"class{i}").symlink_to(photos / f"kind{i}")
+    assert len(names_of(read(tmp_path, labelled=True))) == 5  # the level is right, one class has no image
+
+
 def test_empty_folder_and_empty_class(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         read(tmp_path, labelled=True)
@@ -133,6 +147,20 @@ def test_links_are_followed_and_every_file_counts_once(photos: Path, tmp_path: P
     copy = there / "copy.png"  # another file of the same content is another sample
     copy.write_bytes((here / "image.png").read_bytes())
     assert len(read(tmp_path / "circle")) == 2
+
+
+def test_a_link_to_a_folder_above_is_not_followed(
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fault: among class folders it was a class without images; in a target it brought in all that lay beside."""
+    shutil.copytree(photos, tmp_path / "p")
+    for link, place in {"self": Path(), "kind0/up": Path(".."), "kind1/outside": tmp_path}.items():
+        (tmp_path / "p" / link).symlink_to(place)
+    shutil.copy(photos / "kind0" / "000.png", tmp_path / "beside.png")
+    found = read(tmp_path / "p", labelled=True)
+    check_source(found)
+    assert (len(found), len(read(tmp_path / "p")), len(read(tmp_path / "p" / "kind1"))) == (48, 48, 12)
+    assert not caplog.records
 
 
 def test_links_in_class_folders_count_once_per_class(photos: Path, tmp_path: Path) -> None:
@@ -200,12 +228,12 @@ def test_a_list_without_labels_and_a_name_with_blanks(photos: Path, tmp_path: Pa
     with pytest.raises(InputError, match="labels are needed"):
         read(tmp_path / "list.txt", labelled=True)
     (tmp_path / "list.txt").write_text("gone.png\n")
-    with pytest.raises(InputError, match="none of its files exists"):
+    with pytest.raises(InputError, match=f"none of its files exists.*relative to the list's folder, {tmp_path}"):
         read(tmp_path / "list.txt")
     (tmp_path / "list.txt").write_text("gone.png\nmy photo.png\n")
     assert len(read(tmp_path / "list.txt")) == 2
     (tmp_path / "list.csv").write_bytes("name,größe".encode("latin-1"))
-    with pytest.raises(InputError, match=r"list\.csv: cannot be read as UTF-8"):
+    with pytest.raises(InputError, match=r"list\.csv: cannot be read as UTF-8.*; save it as UTF-8"):
         read(tmp_path / "list.csv")
 
 
@@ -213,7 +241,9 @@ def test_a_list_without_labels_and_a_name_with_blanks(photos: Path, tmp_path: Pa
     ("text", "says"),
     [
         ("", "the list is empty"),
-        ("kind0/000.png,zero\nkind1/001.png,\n", "some lines have a label and some have none"),
+        ("kind0/000.png,zero\nkind1/001.png,\n", "line 2 has no label, unlike those before it"),
+        ("\npath,label\nkind0/000.png,\n\nkind1/001.png,one\n", "line 5 has a label, unlike those before it"),
+        ("kind0/000.png,zero\n ,one\n", "line 2 has no path"),
         ("name,label\nkind0/000.png,zero\n", "the header needs a column path"),
         ("path,label\nkind0/000.png\n", "row 2 has fewer columns"),
     ],
@@ -332,6 +362,13 @@ def test_what_cannot_be_read(source: Any, says: str) -> None:
         read(source)
 
 
+@pytest.mark.parametrize("name", ["photos.zip", "photos.tar.gz", "photos.tgz", "PHOTOS.7Z"])
+def test_an_archive_is_to_be_unpacked(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"PK")
+    with pytest.raises(InputError, match=r"an archive; unpack it and give the folder"):
+        read(tmp_path / name)
+
+
 def test_features_by_index_keep_what_belongs_to_a_row() -> None:
     X, y = blobs([0, 1], 2)
     whole = Features(X, y, "a" * 64, [Path(str(i)) for i in range(4)], [bytes([i]) for i in range(4)], ("none",))
@@ -408,3 +445,57 @@ def test_links_out_of_a_folder_lead_to_each_file_once(photos: Path, tmp_path: Pa
     assert isinstance(found, Samples)
     places = sorted(str(Path(str(path)).resolve().relative_to(tmp_path)) for path in found.paths)
     assert places == ["early/image.png", "inside/.hidden/kept.png", "late/image.png"]
+
+
+READ = """
+import logging, sys
+from usfda import load
+from usfda.data.reading import read
+
+logging.basicConfig(format="%(message)s", stream=sys.stdout)
+for kind, place in zip(sys.argv[1::2], sys.argv[2::2]):
+    try:
+        print(load(place) if kind == "model" else len(read(place, labelled=kind == "labelled")), "images")
+    except ValueError as error:
+        print(error)
+"""
+
+
+def as_user(code: str, *args: object) -> str:
+    """What a program prints for a user whom the modes of files bind; root has to give up its rights first."""
+    drop = ["setpriv", "--bounding-set=-all"] if os.geteuid() == 0 else []
+    if drop and (shutil.which("setpriv") is None or subprocess.run([*drop, "true"], check=False).returncode):
+        pytest.skip("root cannot give up its rights here")
+    call = [*drop, sys.executable, "-c", code, *map(str, args)]
+    return subprocess.run(call, check=True, capture_output=True, text=True).stdout
+
+
+def test_a_folder_that_may_not_be_read_is_named(photos: Path, tmp_path: Path) -> None:
+    """Fault: its images were left out without a word, and as the only folder it was called empty."""
+    shutil.copytree(photos, tmp_path / "p")
+    locked = [tmp_path / "p" / name for name in ("kind0", "kind1")]
+    for folder in locked:
+        folder.chmod(0)
+    (tmp_path / "classes" / "kind0" / "deeper").mkdir(parents=True, mode=0)
+    shutil.copy(photos / "kind0" / "000.png", tmp_path / "classes" / "kind0")
+    calls = "any", tmp_path / "p", "any", locked[0], "labelled", tmp_path / "p", "labelled", tmp_path / "classes"
+    said = as_user(READ, *calls).splitlines()
+    for folder in locked:
+        folder.chmod(0o700)
+    assert said == [
+        f"{tmp_path / 'p'}: left out 2 folders that cannot be read, such as {locked[0]} (Permission denied)",
+        "24 images",
+        f"{locked[0]}: Permission denied",
+        f"{locked[0]}: Permission denied",
+        "1 images",
+    ]
+
+
+def test_a_file_that_may_not_be_read_says_so(vector_model: Any, tmp_path: Path) -> None:
+    """Fault: a model was called damaged, a list no UTF-8."""
+    vector_model.save(tmp_path / "m.usfda")
+    (tmp_path / "list.csv").write_text("image.png")
+    for name in ("m.usfda", "list.csv"):
+        (tmp_path / name).chmod(0)
+    said = as_user(READ, "model", tmp_path / "m.usfda", "any", tmp_path / "list.csv").splitlines()
+    assert said == [f"{tmp_path / name}: Permission denied" for name in ("m.usfda", "list.csv")]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -109,6 +110,24 @@ def test_what_is_not_read_is_counted(run: Run, models: tuple[Path, Path], new_ph
         code, _, warned = run(*call)
         assert code == 0
         assert "2 .mov, 1 .pdf left out: such files are not read; save them as JPEG or PNG" in warned
+        assert "without a suffix" not in warned
+
+
+def test_images_without_a_suffix_are_counted(
+    run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path
+) -> None:
+    """Fault: they were left out without a word; a text without a suffix still is."""
+    folder = renamed(new_photos, tmp_path / "photos")
+    for name in ("000", "001", "002"):
+        (folder / "kind0" / f"{name}.png").rename(folder / "kind0" / name)
+    for name in ("README", "Makefile"):
+        (folder / "kind0" / name).write_text("Python makes it")  # as PNM may begin
+    os.mkfifo(folder / "kind0" / "pipe")
+    for call in (("predict", models[1], folder, "--quiet"), ("evaluate", models[1], folder, "--quiet")):
+        code, _, warned = run(*call)
+        assert code == 0
+        assert warned.count("without a suffix") == 1
+        assert f"left out 3 images without a suffix, such as {folder / 'kind0' / '000'}; give them" in warned
 
 
 @pytest.mark.parametrize("suffix", [".avif", ".heic"])

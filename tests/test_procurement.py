@@ -295,6 +295,28 @@ def test_settings_are_checked(wrong: dict[str, Any], says: str) -> None:
         ProcurementSettings(**wrong)
 
 
+def test_labels_that_contradict_each_other_are_named(
+    photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Fault: the same image in two classes was learnt as both, without a word."""
+    images = [photos / f"kind{kind}" / f"{i:03d}.png" for kind in (0, 1) for i in range(4)]
+    lines = [f"{image},{image.parent.name}" for image in images]
+    copy = tmp_path / "copy.png"
+    copy.write_bytes(images[5].read_bytes())
+    again = [f"{images[0]},kind1", f"{images[1]},kind0", f"{copy},kind0"]  # the second has the label that it had
+    (tmp_path / "list.csv").write_text("\n".join(lines + again))
+    X, y = blobs([0, 1], 5)
+    X[7] = X[2]
+    procure(tmp_path / "list.csv", method="usfda", backbone="pixels")
+    procure(X, y, method="usfda")
+    procure(np.delete(X, 7, 0), np.delete(y, 7), method="usfda")
+    form = "samples of the same content in different classes: {}, such as {} and {}; correct their labels"
+    assert [record.message for record in caplog.records] == [
+        form.format(2, f"{images[0]} (kind0)", f"{images[0]} (kind1)"),
+        form.format(1, "row 2 (c0)", "row 7 (c1)"),
+    ]
+
+
 def test_wrong_sources(photos: Path) -> None:
     X, y = blobs([0, 1], 5)
     with pytest.raises(InputError, match="labels are needed"):

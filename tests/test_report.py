@@ -209,6 +209,14 @@ def test_the_commands(
     assert code == 0
     assert f"{page}: " in said
     assert set(data_of(page)["quality"]["per_class"]) == {"kind0", "kind4"}
+    parts = [new_photos / "kind0", new_photos / "kind4"]  # several targets, as the next step of adapt names them
+    assert run("report", client, *parts, "-o", page)[0] == 0
+    assert (data_of(page)["target"], len(data_of(page)["pictures"])) == (f"{parts[0]} {parts[1]}", 20)
+    assert run("report", client, new_photos, photos, "--labelled", "--classes", "kind0,kind4", "-o", page)[0] == 0
+    assert {name: of["samples"] for name, of in data_of(page)["quality"]["per_class"].items()} == {
+        "kind0": 22,
+        "kind4": 10,
+    }
     (tmp_path / "list.txt").write_text(f"{new_photos / 'kind0' / '000.png'}\n{new_photos / 'kind4' / '001.png'}\n")
     assert run("report", client, tmp_path / "list.txt", "-o", page)[0] == 0
     assert data_of(page)["samples"]["name"] == ["kind0/000.png", "kind4/001.png"]

@@ -203,12 +203,14 @@ def test_signatures_and_passwords_are_not_shown(
                 vendor.predict([f"{base}/kind0/000.png?sig={SECRET}"])
             vendor.save(tmp_path / "m.usfda")
             assert main(["predict", str(tmp_path / "m.usfda"), f"{base}/list.csv?x={SECRET}"]) == 2
+            page, image = tmp_path / "page.html", f"{base}/kind0/000.png?signature={SECRET}"
+            assert main(["report", str(tmp_path / "m.usfda"), image, "-o", str(page)]) == 0
         finally:
             server.shutdown()
     assert [record.path for record in records] == [f"{base}/kind0/000.png"]
     assert "kind0/000.png (cannot be reached" in caplog.text or "kind0/000.png (no such file" in caplog.text
     said = capsys.readouterr()
-    assert SECRET not in caplog.text + said.out + said.err
+    assert SECRET not in caplog.text + said.out + said.err + page.read_text()
     assert str(Url(f"https://me:{SECRET}@host/a.png?x={SECRET}#y")) == "https://host/a.png"
 
 

@@ -120,21 +120,26 @@ def sha256_of(file: Path) -> str:
         return hashlib.file_digest(content, "sha256").hexdigest()
 
 
+@contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise InputError(f"{file}: {error.strerror or error}") from None
+    except UnicodeDecodeError as error:
+        raise InputError(f"{file}: cannot be read as UTF-8 text ({error}); save it as UTF-8") from None
+
+
 def read_lines(file: Path) -> Iterator[str]:
     """The lines of a UTF-8 file, with or without a byte-order mark, one after the other."""
-    try:
-        with file.open(encoding="utf-8-sig") as lines:
-            yield from lines
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: cannot be read as UTF-8 text ({error})") from None
+    with _reading(file), file.open(encoding="utf-8-sig") as lines:
+        yield from lines
 
 
 def read_text(file: Path) -> str:
     """The text of a UTF-8 file, with or without a byte-order mark."""
-    try:
+    with _reading(file):
         return file.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"{file}: cannot be read as UTF-8 text ({error})") from None
 
 
 def read_json(file: Path) -> Any:

@@ -195,7 +195,9 @@ def _errors_of(path: Path) -> Iterator[None]:
         yield
     except InputError as error:
         raise InputError(f"{path}: {str(error)[:MESSAGE]}") from None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
+    except OSError as error:
+        raise InputError(f"{path}: {error.strerror or error}") from None
+    except (ValueError, KeyError, TypeError, RecursionError, struct.error) as error:
         reason = f"{type(error).__name__}: {error}"[:MESSAGE]
         raise InputError(f"{path}: not a usfda model file, or damaged ({reason})") from None
 

@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from ..urls import is_url, place_of
 from .arguments import BackboneFile, Classes, ModelIn, model_of
 from .output import check_output
 
@@ -17,7 +18,10 @@ log = logging.getLogger("usfda")
 def report(
     ctx: typer.Context,
     model: ModelIn,
-    target: Annotated[str, typer.Argument(help="A folder or list of images, or features (.npz): without pictures.")],
+    target: Annotated[
+        list[str],
+        typer.Argument(metavar="TARGET...", help="Images, folders, lists, `-`, or features (.npz): without pictures."),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.", show_default=False)],
     labelled: Annotated[
         bool, typer.Option("--labelled", help="Read the labels of TARGET, as `evaluate` does, and show metrics.")
@@ -32,13 +36,12 @@ def report(
 
     Example: `usfda report client.usfda new-photos/ -o report.html`
     """
-    from ..data.reading import read
+    from ..data.reading import read_several
     from ..report.build import write_report
 
-    check_output(output, inputs=[target])
-    ready = model_of(model, backbone, inputs=[target])
-    found = read(target, classes=classes, labelled=labelled)
-    write_report(
-        ready, found, output, labelled=labelled, model_name=str(model), target_name=target, config=ctx.obj
-    )  # fmt: skip
+    check_output(output, inputs=target)
+    ready = model_of(model, backbone, inputs=target)
+    found = read_several(target, classes=classes, labelled=labelled)
+    shown = " ".join(str(place_of(place)) if is_url(place) else place for place in target)  # without signatures
+    write_report(ready, found, output, labelled=labelled, model_name=str(model), target_name=shown, config=ctx.obj)
     log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)

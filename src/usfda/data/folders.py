@@ -8,13 +8,15 @@ import stat
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from ..errors import InputError
-from .images import OTHER_PICTURES, SUFFIXES
+from ..files import is_file
+from .images import OTHER_PICTURES, SUFFIXES, format_of
 from .samples import Paths, Samples
 
 log = logging.getLogger("usfda")
@@ -26,56 +28,95 @@ def _is_image(path: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122 (hot)
 
 
-def _other_picture(name: str) -> list[str]:
-    """Its suffix, where it may be meant as a picture and is not read."""
-    suffix = Path(name).suffix.lower()
-    return [suffix] if suffix in OTHER_PICTURES and not name.startswith(".") else []
+def _begins_as_image(path: str) -> bool:
+    """By its first bytes; those of PNM may begin a text as well."""
+    if not is_file(path):
+        return False  # a pipe would never end
+    try:
+        with Path(path).open("rb") as file:
+            return format_of(file.read(16)) not in (None, "PPM")
+    except OSError:
+        return False
 
 
-def _warn_of_others(folder: Path, others: Counter[str]) -> None:
-    if others:
-        named = ", ".join(f"{n} {suffix}" for suffix, n in others.most_common())
-        log.warning("%s: %s left out: such files are not read; save them as JPEG or PNG", folder, named)
+@dataclass
+class _LeftOut:
+    """What may be meant as images and is not read: counted, so that a warning can say so."""
+
+    others: Counter[str] = field(default_factory=Counter)  # files, by their suffix
+    nameless: int = 0  # images without a suffix
+    example: str = ""  # one of them
+    folders: list[OSError] = field(default_factory=list)
+
+    def file(self, path: str) -> None:
+        suffix = Path(path).suffix.lower()
+        if Path(path).name.startswith("."):
+            return
+        if suffix in OTHER_PICTURES:
+            self.others[suffix] += 1
+        elif not suffix and _begins_as_image(path):
+            self.nameless, self.example = self.nameless + 1, self.example or path
+
+    def warn(self, folder: Path) -> None:
+        if self.others:
+            named = ", ".join(f"{n} {suffix}" for suffix, n in self.others.most_common())
+            log.warning("%s: %s left out: such files are not read; save them as JPEG or PNG", folder, named)
+        if self.nameless:
+            log.warning("%s: left out %d image%s without a suffix, such as %s; give them one, as .jpg",
+                        folder, self.nameless, "s" * (self.nameless > 1), self.example)  # fmt: skip
+        if self.folders:
+            first, several = self.folders[0], "s" * (len(self.folders) > 1)
+            log.warning("%s: left out %d folder%s that cannot be read, such as %s (%s)",
+                        folder, len(self.folders), several, first.filename, first.strerror)  # fmt: skip
 
 
-def _entries(folder: Path) -> tuple[list[Path], list[str]]:
+def _leads_up(path: Path) -> bool:
+    """Whether it is a link to a folder above it, below which all is found again."""
+    return path.is_symlink() and path.resolve() in (here := path.parent.resolve(), *here.parents)
+
+
+def _entries(folder: Path, left: _LeftOut | None = None) -> tuple[list[Path], list[str]]:
     """Sub-folders, and the names of images, directly in a folder, sorted; hidden ones are left out."""
     with os.scandir(folder) as found:
-        entries = sorted((entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(HIDDEN))
+        shown = [(entry.name, entry.is_dir()) for entry in found if not entry.name.startswith(HIDDEN)]
+    entries = sorted(entry for entry in shown if not (entry[1] and _leads_up(folder / entry[0])))
+    for name, is_folder in entries:
+        if left is not None and not is_folder and not _is_image(name):
+            left.file(f"{folder}/{name}")
     return [folder / name for name, is_folder in entries if is_folder], [name for name, _ in entries if _is_image(name)]
 
 
 def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     """The images of a folder with one folder per class, or the same one level deeper; ``classes`` are those wanted."""
     folders, loose = _entries(folder)
-    inside = {f: _entries(f) for f in folders}
+    left = _LeftOut()
+    inside = {f: _entries(f, left) for f in folders}
+    left.warn(folder)
     if not any(images for _, images in inside.values()):
         below = [f for f in folders if any(_entries(sub)[1] for sub in inside[f][0])]
         if len(below) == 1:
             return class_folders(below[0], classes)
         _explain_wrong_level(folder, below, bool(loose))
     wanted = {f.name for f in folders} if classes is None else set(classes)
-    empty = tuple(f.name for f, (_, images) in inside.items() if not images and f.name in wanted)
-    if ignored := len(loose) + sum(1 for subs, _ in inside.values() for sub in subs for _ in _walk(sub)):
+    without = [f for f, (_, images) in inside.items() if not images and f.name in wanted]
+    deeper = [sub for f in without for sub in inside[f][0] if _entries(sub)[1]]
+    if len(deeper) > sum(bool(images) for _, images in inside.values()):  # most folders of images lie there
+        _explain_wrong_level(folder, sorted({sub.parent for sub in deeper}), bool(loose))
+    if ignored := len(loose) + sum(1 for subs, _ in inside.values() for sub in subs for _ in _walk(sub, _LeftOut())):
         log.warning("%s: %d images do not lie directly in a class folder and are left out", folder, ignored)
-    others: Counter[str] = Counter()
-    for f in folders:
-        for entry in f.iterdir():
-            others.update(_other_picture(entry.name))
-    _warn_of_others(folder, others)
     paths, labels = Paths(), []
     for f, (_, images) in inside.items():
         for path in _each_once(f"{f}/{name}" for name in images):
             paths.append(path)
             labels.append(f.name)
-    return Samples(paths, np.asarray(labels, dtype=str), empty)
+    return Samples(paths, np.asarray(labels, dtype=str), tuple(f.name for f in without))
 
 
 def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:
     if below:
         parts = [{sub.name for sub in _entries(f)[0]} for f in below]
-        names = ", ".join(str(f) for f in below[:3])
-        text = f"{folder}: wrong folder level, class folders lie one level deeper; give one of {names}"
+        names = ("one of " if len(below) > 1 else "") + ", ".join(str(f) for f in below[:3])
+        text = f"{folder}: wrong folder level, class folders lie one level deeper; give {names}"
         if common := set.intersection(*parts):
             text += f"; if {below[0].name} is a class with parts such as {min(common)}, give a .csv of paths and labels"
         raise InputError(text)
@@ -84,7 +125,7 @@ def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:
             f"{folder}: wrong folder level, images lie directly in it; put those of each class into a folder of its "
             "own in it, or, if it is itself one class, give the folder above"
         )
-    if deeper := next(_walk(folder), None):
+    if deeper := next(_walk(folder, _LeftOut()), None):
         raise InputError(
             f"{folder}: wrong folder level; give the folder whose sub-folders are the classes, "
             f"perhaps {Path(deeper).parent.parent}"
@@ -109,11 +150,11 @@ def _each_once(paths: Iterable[str]) -> Iterator[str]:
             yield path
 
 
-def _walk(folder: Path, others: Counter[str] | None = None) -> Iterator[str]:
+def _walk(folder: Path, left: _LeftOut) -> Iterator[str]:
     """All images below a folder, each file and each folder once, however many links lead to it.
 
-    ``others`` counts files that may be meant as pictures and are not read, by their suffix. Only files that can be
-    reached in two ways are remembered: with a million others, memory is the same.
+    ``left`` is told of what is not read. Only files that can be reached in two ways are remembered: with a million
+    others, memory is the same.
     """
     root = os.path.realpath(folder)
     seen = {_identity(root)}
@@ -141,22 +182,25 @@ def _walk(folder: Path, others: Counter[str] | None = None) -> Iterator[str]:
             return True
         return first_time(path)
 
-    for place, folders, files in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in sorted(folders) if not name.startswith(".") and first_time(f"{place}/{name}")]
+    for place, folders, files in os.walk(folder, onerror=left.folders.append, followlinks=True):
+        shown = [name for name in sorted(folders) if not (name.startswith(".") or _leads_up(Path(place, name)))]
+        folders[:] = [name for name in shown if first_time(f"{place}/{name}")]
         inside = below(os.path.realpath(place))
         for name in sorted(files):
-            if _is_image(name) and once(path := os.path.join(place, name), inside):  # noqa: PTH118 (hot)
+            path = os.path.join(place, name)  # noqa: PTH118 (hot)
+            if not _is_image(name):
+                left.file(path)
+            elif once(path, inside):
                 yield path
-            elif others is not None:
-                others.update(_other_picture(name))
 
 
 def any_folder(folder: Path) -> Samples:
     """All images below a folder; the name of the folder that an image lies in serves as its label."""
-    others: Counter[str] = Counter()
+    os.scandir(folder).close()  # raises an error where it cannot be read itself
+    left = _LeftOut()
     paths, labels = Paths(), []
-    for path in _walk(folder, others):
+    for path in _walk(folder, left):
         paths.append(path)
         labels.append(sys.intern(os.path.basename(os.path.dirname(path))))  # noqa: PTH119, PTH120 (hot)
-    _warn_of_others(folder, others)
+    left.warn(folder)
     return Samples(paths, np.asarray(labels, dtype=str))

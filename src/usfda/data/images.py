@@ -157,7 +157,9 @@ def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
     need = max(converting, PIXEL * pixels * COPIES.get(codec, 1) + extra)
     if need > MAX_DECODED or pixels > MAX_PIXELS:
         found = f"{size[0]}×{size[1]} pixels that take {need >> 20} MiB to decode"
-        raise UnreadableImage(f"refused: {found}; at most {MAX_PIXELS} and {MAX_DECODED >> 20} MiB are")
+        raise UnreadableImage(
+            f"refused: {found}; at most {MAX_PIXELS:,} pixels and {MAX_DECODED >> 20} MiB: make it smaller"
+        )
     return image
 
 

@@ -29,8 +29,16 @@ def read_list(
     Where labels are asked for, those of a model will not do.
     """
     paths, labels, without = Paths(), [], 0
-    exists = False
-    for row in _rows(lines, where, folder, suffix, labelled):
+    exists, at = False, 0
+
+    def counted() -> Iterator[str]:
+        nonlocal at
+        for at, line in enumerate(lines, 1):  # noqa: B007 (the line of the row that is looked at)
+            yield line
+
+    for row in _rows(counted(), where, folder, suffix, labelled):
+        if not row[0].strip():
+            raise InputError(f"{where}: line {at} has no path")
         path = place_of(row[0].strip(), folder)
         exists = exists or _exists(path)
         paths.append(path)
@@ -40,12 +48,16 @@ def read_list(
         labels.append(sys.intern(label))
         without += not label
         if without not in (0, len(paths)):
-            raise InputError(f"{where}: some lines have a label and some have none")
+            has = "a label" if label else "no label"
+            raise InputError(f"{where}: line {at} has {has}, unlike those before it; give every line one, or none")
     if not paths:
         raise InputError(f"{where}: the list is empty")
     if not exists:
         form = "path,label" if suffix == ".csv" else "path, a tab or a blank, label"
-        raise InputError(f"{where}: none of its files exists, the first is {str(paths[0])[:200]!r}; a line is: {form}")
+        raise InputError(
+            f"{where}: none of its files exists, the first is {str(paths[0])[:200]!r}; a line is: {form}, and paths "
+            f"are relative to the list's folder, {folder}"
+        )
     return Samples(paths, None if without else np.asarray(labels, dtype=str))
 
 

@@ -31,6 +31,7 @@ from .samples import MAX_NAME, Features, Held, Mapped, Matrix, Paths, Samples
 log = logging.getLogger("usfda")
 MAX_FEATURES = 2**36  # bytes of a .npz that is fetched from a URL
 LARGE, RATIO = 2**28, 100  # bytes of an array, and how many times its size in the file: beyond both it is a bomb
+ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}  # nothing is unpacked here
 UNKNOWN = "unknown"  # the answer for what no class fits; no class may be called so
 FIRST_MARK = 0x300  # of the characters that change the one before them
 PIECE = 4096  # vectors that are looked at together: those of a file are never all in memory
@@ -103,17 +104,19 @@ def _standard_input() -> Iterator[str]:
         raise InputError(f"standard input: cannot be read as text ({error})") from None
 
 
-def read_several(sources: Sequence[Any]) -> Samples | Features:
-    """What several paths have, one after the other, with the names of folders as labels; images or vectors."""
+def read_several(
+    sources: Sequence[Any], *, classes: str | Sequence[str] | None = None, labelled: bool = False
+) -> Samples | Features:
+    """What several paths have, one after the other, as ``read`` gives it; images or vectors."""
     if len(sources) > 1:  # as a shell's photos/* gives them
         others = [source for source in sources if _is_other_file(source)]
         if 0 < len(others) < len(sources):
             log.warning("left out %d of %d paths, such as %s: neither images, lists nor features",
                         len(others), len(sources), others[0])  # fmt: skip
             sources = [source for source in sources if not _is_other_file(source)]
-    found = [read(source) for source in sources]
-    if len(found) == 1:
-        return found[0]
+    if len(sources) == 1:
+        return read(sources[0], classes=classes, labelled=labelled)
+    found = [read(source, labelled=labelled) for source in sources]
     samples = [one for one in found if isinstance(one, Samples)]
     vectors = [one for one in found if isinstance(one, Features)]
     if samples and vectors:
@@ -123,10 +126,12 @@ def read_several(sources: Sequence[Any]) -> Samples | Features:
     if samples:
         places = list(chain.from_iterable(one.paths for one in samples))
         paths = [place for place in places if not isinstance(place, Held)]
-        return Samples(Paths(paths) if len(paths) == len(places) else places, together)
-    if len({(one.backbone, one.X.shape[1]) for one in vectors}) > 1:
+        whole: Samples | Features = Samples(Paths(paths) if len(paths) == len(places) else places, together)
+    elif len({(one.backbone, one.X.shape[1]) for one in vectors}) > 1:
         raise InputError("these features come from different backbones; give those of one")
-    return Features(np.concatenate([one.X[:] for one in vectors]), together, vectors[0].backbone)
+    else:
+        whole = Features(np.concatenate([one.X[:] for one in vectors]), together, vectors[0].backbone)
+    return read(whole, classes=classes, labelled=labelled)
 
 
 def _is_other_file(source: Any) -> bool:
@@ -263,7 +268,7 @@ def _read_path(path: Path, labelled: bool, classes: Sequence[str] | None) -> Sam
         if path.is_dir():
             return class_folders(path, classes) if labelled else any_folder(path)
     except OSError as error:  # a folder that may not be read, a name that is too long
-        raise InputError(f"{path}: {error.strerror}") from None
+        raise InputError(f"{error.filename or path}: {error.strerror}") from None
     if not is_file(path):
         raise InputError(f"{path}: no such file or folder")
     suffix = path.suffix.lower()
@@ -273,6 +278,8 @@ def _read_path(path: Path, labelled: bool, classes: Sequence[str] | None) -> Sam
         return read_list(read_lines(path), str(path), path.parent, suffix, labelled=labelled)
     if suffix in SUFFIXES:
         return Samples([path])
+    if suffix in ARCHIVES:
+        raise InputError(f"{path}: an archive; unpack it and give the folder")
     raise InputError(f"{path}: neither a folder, an image, a list ({' '.join(sorted(LISTS))}) nor features (.npz)")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -15,7 +16,7 @@ from ..backbones.backbone import Backbone
 from ..backbones.zoo import DEFAULT, get_backbone
 from ..config import Config
 from ..data.images import read_file
-from ..data.reading import check_source, read
+from ..data.reading import PIECE, check_source, read
 from ..data.samples import Features, Matrix, Place
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
@@ -38,6 +39,7 @@ from .common import METHODS, Clock, check_choice, rounded, settings_from, take_b
 if TYPE_CHECKING:
     from ..methods.procurement import Trained
 
+log = logging.getLogger("usfda")
 MOST_MEMBERS = 1024  # that an attack is measured with, and as many others: enough for its AUC
 
 # The parts of a procurement, in their order, and what each is for.
@@ -111,6 +113,7 @@ def procure(
         noise_level(epsilon, PrivacySettings.delta)  # whether there is one, before the long work
     clock = Clock()
     extractor, features = source_features(source, y, classes=classes, backbone=backbone, config=config)
+    _warn_of_contradictions(features)
     clock.lap("features")
     take_buffers(config.threads)
     train, held_out = hold_out(features.y, settings.holdout)
@@ -246,6 +249,22 @@ def composite_features(source: Features, made: Composites, extractor: Extractor)
     if found.errors:
         raise RuntimeError(f"an image of the source cannot be used any more: {next(iter(found.errors.values()))}")
     return found.X
+
+
+def _warn_of_contradictions(features: Features) -> None:
+    """Say which samples are the same but for their labels."""
+    X, y, labels, paths = features.X, features.y, features.labels, features.paths
+    assert labels is not None
+    rows = (row.tobytes() for i in range(0, len(X), PIECE) for row in X[i : i + PIECE])
+    content = np.fromiter(map(hash, features.keys or rows), np.int64, len(X))  # of a million, 8 MB
+    order = np.lexsort((y, content))
+    one, other = order[:-1], order[1:]
+    wrong = (content[one] == content[other]) & (y[one] != y[other])
+    if wrong.any():
+        first = np.argmin(np.where(wrong, one, len(X)))
+        names = [f"{paths[i] if paths else f'row {i}'} ({labels[i]})" for i in (one[first], other[first])]
+        log.warning("samples of the same content in different classes: %d, such as %s and %s; correct their labels",
+                    len(np.unique(content[one[wrong]])), *names)  # fmt: skip
 
 
 def _networks_card(data: TrainingSet, trained: Trained, settings: ProcurementSettings) -> dict[str, Any]:
