@@ -231,6 +231,18 @@ def test_a_table_in_two_places_is_the_same() -> None:
     assert between("docs/results/compare-open-partial.md", *marks) == between("docs/results.md", *marks)
 
 
+def test_figures_of_the_reproduction_are_those_of_its_pages() -> None:
+    """What a row says was found here stands on one of the pages that it links to."""
+    table = (TOP / "docs" / "reproduction.md").read_text().split("\n## Point by point\n")[1].split("\n**")[0]
+    rows = [row for row in table.splitlines() if "](results/" in row]
+    assert len(rows) > 10
+    for row in rows:
+        here = row.replace("\\|", "").split("|")[2]
+        pages = [(TOP / "docs" / name).read_text() for name in re.findall(r"\]\((results/[\w-]+\.md)\)", row)]
+        for figure in re.findall(r"\d+\.\d+", here):
+            assert any(re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", page) for page in pages), f"{figure}: {row}"
+
+
 def test_the_table_of_limits_is_true() -> None:
     """The figures of each row are what the names before them stand for, and no limit is missing."""
     table = (TOP / "docs" / "service.md").read_text().split("\n## Limits\n")[1].split("\n## ")[0]

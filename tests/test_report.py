@@ -212,6 +212,8 @@ def test_the_commands(
     parts = [new_photos / "kind0", new_photos / "kind4"]  # several targets, as the next step of adapt names them
     assert run("report", client, *parts, "-o", page)[0] == 0
     assert (data_of(page)["target"], len(data_of(page)["pictures"])) == (f"{parts[0]} {parts[1]}", 20)
+    assert run("report", vendor, *parts, "-o", page)[0] == 0
+    assert f"{vendor} {parts[0]} {parts[1]} -o" in data_of(page)["steps"][0]["command"]
     assert run("report", client, new_photos, photos, "--labelled", "--classes", "kind0,kind4", "-o", page)[0] == 0
     assert {name: of["samples"] for name, of in data_of(page)["quality"]["per_class"].items()} == {
         "kind0": 22,

@@ -75,6 +75,12 @@ def sha256(file: Path) -> str:
 # Predictions
 
 
+def test_a_folder_with_a_model_is_served(vendor: Path, tmp_path: Path) -> None:
+    (tmp_path / "model.usfda").write_bytes(vendor.read_bytes())
+    with running(tmp_path) as port, client(port) as web:
+        assert web.get("/model").json()["hash"] == sha256(vendor)
+
+
 def test_records_are_those_of_the_library(web: Client, vendor: Path, target: list[Path]) -> None:
     answer = web.send_images(target)
     assert answer.status_code == 200

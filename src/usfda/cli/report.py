@@ -42,6 +42,6 @@ def report(
     check_output(output, inputs=target)
     ready = model_of(model, backbone, inputs=target)
     found = read_several(target, classes=classes, labelled=labelled)
-    shown = " ".join(str(place_of(place)) if is_url(place) else place for place in target)  # without signatures
+    shown = [str(place_of(place)) if is_url(place) else place for place in target]  # without signatures
     write_report(ready, found, output, labelled=labelled, model_name=str(model), target_name=shown, config=ctx.obj)
     log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)

@@ -191,6 +191,5 @@ def adapt(
     if report_file is not None:
         from ..report.build import write_report
 
-        place = " ".join(shown)
-        write_report(adapted, samples, report_file, model_name=str(output), target_name=place, config=config)
+        write_report(adapted, samples, report_file, model_name=str(output), target_name=shown, config=config)
         log.info("%s: open it in a browser", report_file)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
 from pathlib import Path
@@ -46,7 +46,7 @@ def write_report(
     *,
     labelled: bool = False,
     model_name: str = "client.usfda",
-    target_name: str | None = None,
+    target_name: str | Sequence[str] | None = None,
     config: Config | None = None,
 ) -> None:
     """Write what a model makes of a target as one HTML file that works from disk, without a network.
@@ -63,8 +63,8 @@ def write_report(
         Read the target's labels, and show metrics. Without it labels are not looked at.
     model_name : str
         The model's file, for the lines to copy, where it is not given by its path.
-    target_name : str, optional
-        What to call the target, where it is not given by its place.
+    target_name : str or sequence of str, optional
+        What to call the target, or its parts, where it is not given by its place.
     config : Config, optional
         How to run.
 
@@ -85,7 +85,8 @@ def write_report(
         rows = np.sort(np.random.default_rng(0).choice(total, MOST, replace=False))
         log.warning("the report is of %d of the %d samples, drawn at random", MOST, total)
         features = features[rows]
-    data = report_data(model, features, model_name, target_name, config)
+    names = [target_name] if isinstance(target_name, str) else list(target_name)
+    data = report_data(model, features, model_name, names, config)
     if total > MOST:
         if features.paths is None:
             data["samples"]["name"] = [f"row {i}" for i in rows.tolist()]
@@ -95,7 +96,9 @@ def write_report(
         file.write(content)
 
 
-def report_data(model: Model, features: Features, model_name: str, target_name: str, config: Config) -> dict[str, Any]:
+def report_data(
+    model: Model, features: Features, model_name: str, target_names: list[str], config: Config
+) -> dict[str, Any]:
     """Everything that the page shows, in plain lists, texts and numbers; metrics where the features have labels."""
     every = model.decide(features.X, 1)  # in which each sample has the cluster that it would be of as an unknown one
     decided = replace(every, known=every.score >= model.strictness)
@@ -110,10 +113,10 @@ def report_data(model: Model, features: Features, model_name: str, target_name: 
     done = {"look"}  # by this report
     if quality is not None:
         trust, done = measured(quality["shared_accuracy"], quality["t_unk"]), {"look", "check"}
-    steps = [step for step in next_steps(findings, model_name, target_name) if step.name not in done]
+    steps = [step for step in next_steps(findings, model_name, *target_names) if step.name not in done]
     folder, samples = _samples(model, features, every, config)
     return {
-        "target": target_name,
+        "target": " ".join(target_names),
         "model": model_name,
         "made": date.today().isoformat(),
         "version": versions()["usfda"],

@@ -20,6 +20,7 @@ from ..errors import InputError
 from ..files import atomic_write, clear_parts, sha256_of
 from ..methods.heads import UsfdaHead
 from ..model import Model, load
+from ..modelcard import model_file
 from ..signing import verify
 
 
@@ -55,7 +56,8 @@ class Models:
     """
 
     def __init__(self, file: Path, folder: Path, most: int, signed_by: Path | None = None):
-        self.given, self._folder, self._most = file, folder / "models", most
+        file = self.given = model_file(file)
+        self._folder, self._most = folder / "models", most
         self._folder.mkdir(parents=True, exist_ok=True)
         clear_parts(self._folder, r"(state\.json|[0-9a-z]+\.usfda)")
         self.candidate.unlink(missing_ok=True)

@@ -208,7 +208,7 @@ def _adapt_usfda(
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
     points, typicality = Points.of_samples(signed_root(X[some]), len(X)), None
     if len(points.x) < FEWEST:
-        said = "one target sample says nothing about its domain"
+        said = "one target sample, or copies of one, say nothing about their domain"
         log.warning("%s: the %s decision is kept", said, "source model's" if earlier is None else "earlier")
         if earlier is not None:
             model.head = earlier
