@@ -16,11 +16,15 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from PIL import Image
 
 from usfda import Config, Model, ProcurementSettings, procure
 
 pytest_plugins = ["browser"]  # fixtures of a real browser
+
+settings.register_profile("patient", deadline=None)  # a busy machine is no fault of what is tested
+settings.load_profile("patient")
 
 QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
 

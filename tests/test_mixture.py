@@ -180,7 +180,7 @@ def test_weights_are_copies() -> None:
     assert (one.typicality, one.evidence) == pytest.approx((other.typicality, other.evidence), abs=1e-6)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(1, 40), st.integers(2, 6), st.floats(0, 1), st.integers(0, 99))
 def test_groups_of_any_scores_are_probabilities_and_monotone(n: int, k: int, cohesion: float, seed: int) -> None:
     made = np.random.default_rng(seed).normal(0, 0.3, (n, k))
@@ -576,7 +576,7 @@ def test_only_an_adapted_model_can_be_updated(vector_model: Model) -> None:
             adapt(model, X, update=True, method=method)  # type: ignore[arg-type]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(st.integers(2, 30), st.integers(0, 8), st.integers(0, 10**6))
 def test_every_group_of_the_summary_has_two_images_behind_it(singles: int, groups: int, seed: int) -> None:
     rng = np.random.default_rng(seed)

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from usfda import Config, Features
@@ -18,7 +18,6 @@ uniform = st.lists(st.floats(0, 0.9990234375, width=32), min_size=5, max_size=5)
 
 
 @given(st.lists(uniform, min_size=1, max_size=4), st.integers(8, 40), st.integers(8, 40))
-@settings(deadline=None)
 def test_the_spline_goes_through_its_three_points(u: list[list[float]], height: int, width: int) -> None:
     cuts = spline(np.asarray(u, np.float32))
     for mask, (y0, xm, ym, y1, vertical) in zip(masks(cuts, (height, width)), cuts, strict=True):
@@ -34,7 +33,6 @@ def test_the_spline_goes_through_its_three_points(u: list[list[float]], height: 
 
 
 @given(st.lists(uniform, min_size=3, max_size=3))
-@settings(deadline=None)
 def test_every_pixel_comes_from_one_image_and_the_two_ways_round_are_complementary(u: list[list[float]]) -> None:
     cuts = spline(np.asarray(u, np.float32))[:, None]
     rng = np.random.default_rng(0)

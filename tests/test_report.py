@@ -161,7 +161,7 @@ def test_sentences_and_next_steps() -> None:
     answers = Answers(1, {"mug": 2, "bike": 0, "a": 1})
     assert answers.sentences() == [
         "of 4 images the model labels 3 and calls 1 unknown (25.0 %)",
-        "classes found: mug (2), a (1)",
+        "labelled as mug (2), a (1)",
         "classes without any image: bike",
     ]
     card = {"method": "usfda", "samples": 9, "strictness": 0.5, "unknown_share": 30.0}

@@ -142,14 +142,14 @@ def test_every_figure_says_what_it_is_of(
     unknown = load(file).predict(more) == "unknown"
     assert f"120 samples and {len(target[0])} earlier ones, {100 * unknown.mean():.1f} % of the new ones" in updated
     assert "(of all so far)" in updated
-    assert "with new samples in brackets" in updated
+    assert "with about so many samples in brackets" in updated
     assert "the clusters have new numbers" in updated
     assert f"120 samples and {len(target[0])} earlier ones" in said("inspect", file)
     taught = said("teach", file, "--name", "1=giraffe", "-o", file)  # of all that the model remembers
     findings = load(file).findings
     assert findings is not None
     assert (findings.samples, findings.earlier_samples) == (len(target[0]) + 120, 0)
-    assert "with samples in brackets" in taught
+    assert "with about so many samples in brackets" in taught
     everything = np.concatenate([target[0], more])
     share = 100 * np.mean(load(file).predict(everything) == "unknown")
     assert findings.unknown_share == pytest.approx(share, abs=2)
@@ -164,6 +164,22 @@ def test_every_figure_says_what_it_is_of(
     assert later.taught[0].images > findings.taught[0].images  # of all pieces, the last one among them
     known = load(file).classes_[0]
     assert f"cluster 1 joins {known}" in said("teach", file, "--name", f"1={known}", "-o", file)
+
+
+def test_what_joins_a_class_of_the_vendor_stays_in_it(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    """Fault: an update found the vendor's classes by the vendor's prototypes alone, and what had joined was lost."""
+    X, y = target
+    number = next(c for c, name in majority(adapted, X, y).items() if name == "giraffe")
+    first = adapted.classes_[0]
+    joined = teach(adapted, names={number: first})
+    more, names = blobs([0, 1, 7, 8], 30, shift=0.5, seed=2)
+    mine = names == "c7" if np.mean(joined.predict(more[names == "c7"]) == first) > 0.5 else names == "c8"
+    assert np.mean(joined.predict(more)[mine] == first) > 0.9
+    updated = adapt(joined, more, update=True)
+    assert np.mean(updated.predict(more)[mine] == first) > 0.9
+    assert updated.findings is not None
+    assert updated.findings.joined == (first,)
+    assert any(f"were added to {first}" in line for line in updated.findings.sentences())
 
 
 def test_what_is_unknown_and_of_no_cluster_is_told(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:

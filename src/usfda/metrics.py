@@ -43,6 +43,7 @@ def evaluate(
     *,
     classes: str | Sequence[str] | None = None,
     rename: Mapping[str, str] | None = None,
+    strictness: float | None = None,
     config: Config | None = None,
 ) -> dict[str, Any]:
     """All metrics of a model, adapted or not, on labelled samples.
@@ -59,6 +60,8 @@ def evaluate(
         Only samples of these classes.
     rename : mapping, optional
         Class names of the samples to those of the model, where the two sides name a class differently.
+    strictness : float, optional
+        The score below which a sample is unknown; by default as the model was adapted.
     config : Config, optional
         How to run.
 
@@ -79,7 +82,7 @@ def evaluate(
     if idle := sorted(set(rename) - set(features.labels.tolist())):
         log.warning("rename: the samples have no class %s", ", ".join(idle))
     truth = np.asarray([rename.get(name, name) for name in features.labels.tolist()])
-    decided = model.decide(features.X, probabilities=False)
+    decided = model.decide(features.X, strictness, probabilities=False)
     result = score_decision(truth, decided, model.classes_)
     names = set(truth.tolist())
     result["shared_classes"] = [name for name in model.classes_ if name in names]
@@ -88,7 +91,7 @@ def evaluate(
     result["suspects"] = suspects(truth, model.labels_of(decided), result["private_classes"], absent)
     if model.adapted:
         source = model.source_model
-        before = source.decide(features.X, probabilities=False)
+        before = source.decide(features.X, strictness, probabilities=False)
         result["source_model"] = score_decision(truth, before, source.classes_)
     return result
 

@@ -83,6 +83,7 @@ DEPLOYMENT = {
     "reject_at_most?": NUMBER,
     "history?": {"*": [NUMBER]},
     "taught?": {"*": {"images": int, "examples": int, "clusters": int}},
+    "joined?": [str],
     "seconds": {"*": NUMBER},
     "versions": dict,
     "check?": {
@@ -346,6 +347,8 @@ def _check_card(card: dict[str, Any]) -> None:
         clusters = card["deployment"].get("check", {}).get("clusters", {})
         if not all(re.fullmatch(r"[1-9][0-9]{0,5}", number) for number in clusters):
             raise InputError("its card has a cluster that has no number")
+        if not set(card["deployment"].get("joined", ())) <= set(classes):
+            raise InputError("its card names other classes as those that were added to")
     taught = _taught(card)
     check_class_names(taught)
     if set(taught) & set(classes) or len(classes) + len(taught) > MAX_CLASSES:

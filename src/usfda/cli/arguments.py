@@ -69,6 +69,7 @@ Address = Annotated[
     typer.Option(help="Of the Ray cluster, as `HOST:6379`. [default: one that is started on this machine]"),
 ]
 STRICT = "A sample is *unknown* where its score is below this: from 0 (never) to 1 (readily); 0.5 is the method's own."
+Strictness = Annotated[float | None, typer.Option(min=0, max=1, help=STRICT + " Default: as the model was adapted.")]
 JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
 
 

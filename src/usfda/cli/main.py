@@ -23,7 +23,6 @@ from ..memory import check_room, room_to_load
 from ..methods.findings import count, next_steps
 from ..urls import place_of
 from .arguments import (
-    STRICT,
     Address,
     BackboneFile,
     Classes,
@@ -32,6 +31,7 @@ from .arguments import (
     ModelIn,
     PlaceOfModel,
     Signed,
+    Strictness,
     config_with,
     globals_first,
     model_of,
@@ -120,9 +120,7 @@ def predict(
             "-o", "--output", metavar="FILE", parser=place_of, help="A .csv, .jsonl, .parquet or .txt (table) file."
         ),
     ] = None,
-    strictness: Annotated[
-        float | None, typer.Option(min=0, max=1, help=STRICT + " Default: as the model was adapted.")
-    ] = None,
+    strictness: Strictness = None,
     no_store: Annotated[bool, typer.Option("--no-store", help="Neither read nor write the feature store.")] = False,
     backbone: BackboneFile = None,
     signed_by: Signed = None,
@@ -185,6 +183,7 @@ def evaluate(
     rename: Annotated[
         Path | None, typer.Option(help="CSV or JSON: class name in LABELLED, class name in MODEL.")
     ] = None,
+    strictness: Strictness = None,
     json_file: JsonOut = None,
     backbone: BackboneFile = None,
 ) -> None:
@@ -198,7 +197,7 @@ def evaluate(
 
     check_output(json_file)
     ready = model_of(model, backbone, inputs=[labelled])
-    result = run(ready, labelled, classes=classes, rename=pairs_of(rename), config=ctx.obj)
+    result = run(ready, labelled, classes=classes, rename=pairs_of(rename), strictness=strictness, config=ctx.obj)
     write_json(json_file, result)
     out.print(describe_evaluation(result))
     for line in describe_classes(result):

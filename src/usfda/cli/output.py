@@ -182,7 +182,7 @@ def adapted_on(findings: Findings) -> str:
     if findings.earlier_samples:
         samples, of = f"{samples} and {findings.earlier_samples} earlier ones", "of the new ones "
     # Teaching counts groups of the target, and the mean of a group is more like a class than its single samples are.
-    about = "about " if findings.taught and not of else ""
+    about = "about " if (findings.taught or findings.joined) and not of else ""
     return f"{samples}, {about}{findings.unknown_share:.1f} % {of}called unknown"
 
 

@@ -20,7 +20,7 @@ class Cluster:
     number : int
         By which predictions and ``teach`` call it, from 1.
     samples : int
-        How many of the findings' samples are in it.
+        How many samples of all pieces are in it; about, where the model was updated or taught.
     examples : tuple of str
         The most typical of them, by name, while the model that was just adapted is in memory: a file has no names.
     """
@@ -81,11 +81,13 @@ class Findings:
     absent : tuple of str
         Source classes that seem to be absent.
     clusters : tuple of Cluster
-        Of the unknown, the largest first.
+        Of the unknown, of all pieces, the largest first.
     alone : int
         Unknown samples that resemble no cluster.
     taught : tuple of Taught
         Classes that the client taught.
+    joined : tuple of str
+        Classes of the source that the client gave clusters or examples.
     """
 
     method: str
@@ -102,6 +104,7 @@ class Findings:
     clusters: tuple[Cluster, ...]
     alone: int
     taught: tuple[Taught, ...]
+    joined: tuple[str, ...]
 
     @classmethod
     def of(cls, card: Mapping[str, Any], examples: Mapping[int, Sequence[str]] | None = None) -> Findings:
@@ -127,6 +130,7 @@ class Findings:
                 Taught(name, of["images"], of["examples"], of["clusters"])
                 for name, of in card.get("taught", {}).items()
             ),
+            tuple(card.get("joined", ())),
         )
 
     def sentences(self) -> list[str]:
@@ -143,14 +147,17 @@ class Findings:
             lines.append(f"source classes that seem absent: {', '.join(self.absent)}")
         for taught in self.taught:
             lines.append(f"taught class {taught.name}: {_origin(taught)}, about {count(taught.images, 'image')}")
+        if self.joined:
+            lines.append(f"clusters or examples were added to {', '.join(self.joined)}")
         if self.clusters:
             sizes = ", ".join(f"{c.number} ({c.samples})" for c in self.clusters[:SHOWN])
             more = f" and {len(self.clusters) - SHOWN} smaller ones" if len(self.clusters) > SHOWN else ""
-            form = "forms" if len(self.clusters) == 1 else "form"
-            new = "new samples" if self.earlier_samples else "samples"
+            about = "about so many " if self.earlier_samples or self.taught or self.joined else ""
             none = f"; {self.alone} more {'resembles' if self.alone == 1 else 'resemble'} none" if self.alone else ""
             of = count(len(self.clusters), "cluster")
-            lines.append(f"the unknown {form} {of}, with {new} in brackets: {sizes}{more}{none}")
+            lines.append(f"the unknown form {of}, with {about}samples in brackets: {sizes}{more}{none}")
+        elif self.alone:
+            lines.append(f"{count(self.alone, 'sample')} that are unknown form no cluster")
         return lines
 
     def trust(self) -> str:
@@ -210,7 +217,7 @@ class Answers:
         found = sorted((name for name, n in self.classes.items() if n), key=lambda name: -self.classes[name])
         if found:
             named = ", ".join(f"{name} ({self.classes[name]})" for name in found[:SHOWN])
-            lines.append(f"classes found: {named}{_more(found)}")
+            lines.append(f"labelled as {named}{_more(found)}")
         if absent := [name for name, n in self.classes.items() if not n]:
             lines.append(f"classes without any {self.word}: {', '.join(absent[:SHOWN])}{_more(absent)}")
         return lines
@@ -234,6 +241,9 @@ def next_steps(findings: Findings | None, model: str, *target: str) -> list[Step
     if findings.clusters:
         named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:3])  # together: teaching numbers anew
         steps.append(Step("teach", f"usfda teach {file} {named} -o {file}", "clusters that you name become classes"))
+    elif findings.verdict in ("better", "unclear"):
+        why = "a folder with one folder for each new class, a few images in each"
+        steps.append(Step("teach", f"usfda teach {file} EXAMPLES -o {file}", why))
     if findings.verdict != "better":
         steps.append(Step("check", f"usfda evaluate {file} LABELLED", "measure it on some images that you label"))
     return [*steps, Step("use it", f"usfda predict {file} PATH...", "labels for further images")]

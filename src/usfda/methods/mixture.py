@@ -216,16 +216,16 @@ def fit_mixture(
     settings: UsfdaSettings,
     seed: int,
     typicality: float | None = None,
-    taught: np.ndarray | None = None,
+    prototypes: np.ndarray | None = None,
 ) -> tuple[UsfdaHead, Groups, NeighbourGraph]:
     """The head for a target.
 
-    ``typicality`` is that of the samples, where some of the points are groups of them. ``taught`` are prototypes of
-    classes beyond those of the source.
+    ``typicality`` is that of the samples, where some of the points are groups of them. ``prototypes`` are those of the
+    source classes and then of taught ones, where they are not the geometry's alone.
     """
     cohesion, mean = float(geometry.cohesion), points.mean
-    taught = np.empty((0, geometry.dim), np.float32) if taught is None else taught
-    prototypes = np.concatenate([geometry.prototypes, taught])
+    prototypes = geometry.prototypes if prototypes is None else prototypes
+    taught = prototypes[len(geometry.prototypes) :]
     z, v, graph = _settled(geometry, points.x, mean, settings, len(prototypes))
     similarity = v @ prototypes.T
     groups = fit_known_unknown(similarity, graph.density, cohesion, settings, points.weight, typicality)

@@ -121,6 +121,8 @@ def adapt(
         card["earlier_samples"] = before
         if "taught" in was:
             card["taught"] = copy.deepcopy(was["taught"])
+        if "joined" in was:
+            card["joined"] = list(was["joined"])
     start = {**model.card, "deployment": card}
     adapted = Model(model.source_classes, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "paper":
@@ -137,7 +139,7 @@ def adapt(
     if decided.ssm is not None:
         histogram = np.histogram(decided.ssm, 20, (1, np.e))[0].tolist()
         card["ssm"] = {"mean": float(decided.ssm.mean()), "histogram": histogram}
-    if decided.cluster is not None and "check" in card:
+    if decided.cluster is not None and "check" in card and not update:
         card["check"] |= unknown_parts(decided, np.ones(len(features)))
     adapted.find_examples(features, decided)
     return adapted
@@ -175,6 +177,14 @@ def _earlier(model: Model, method: Method) -> UsfdaHead:
     raise InputError(
         "only method usfda can update, and only a model that it has adapted before; leave out --update this time"
     )
+
+
+def _prototypes(model: Model, earlier: UsfdaHead) -> np.ndarray:
+    """By which an update finds the classes: the vendor's, but where the client added to a class, as it was then."""
+    own = np.concatenate([earlier.geometry.prototypes, earlier.prototypes])
+    joined = [model.source_classes.index(name) for name in model.card["deployment"].get("joined", ())]
+    own[joined] = earlier.centres[joined]
+    return own
 
 
 def _bound_rejections(model: Model, X: Matrix) -> None:
@@ -219,8 +229,8 @@ def _adapt_usfda(
         now = typicality_of(geometry, new.x, points.mean, settings)
         share = new.weight.sum() / points.weight.sum()
         typicality = float(share * now + (1 - share) * earlier.typicality)
-    taught = None if earlier is None else earlier.prototypes
-    head, groups, graph = fit_mixture(geometry, points, settings, seed, typicality, taught)
+    prototypes = None if earlier is None else _prototypes(model, earlier)
+    head, groups, graph = fit_mixture(geometry, points, settings, seed, typicality, prototypes)
     V = signed_square(points.x)
     before = model.labels_of(model.decide(V))
     start, model.head = model.head, head
@@ -233,4 +243,7 @@ def _adapt_usfda(
     )  # fmt: skip
     if found["verdict"] == "worse":
         model.head = earlier or start
+        decided = model.decide(V)
+    if earlier is not None:  # of all pieces, as far as the summary tells
+        found |= unknown_parts(decided, points.weight)
     return card | {"learnable_parameters": head.centres.size + head.bias.size, "check": found}

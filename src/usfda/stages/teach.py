@@ -98,24 +98,40 @@ def teach(
     for name in taught:
         taught[name]["examples"] += given[name]
         taught[name]["clusters"] += clusters[name]
+    if joined := {*names.values(), *labels.tolist()} & set(model.source_classes):
+        card["deployment"]["joined"] = sorted(joined | set(card["deployment"].get("joined", ())))
     result = Model(model.source_classes, model.vendor, head, model.backbone, card)
-    _count(result, head)
+    _count(result, model, head)
     return result
 
 
-def _count(model: Model, head: UsfdaHead) -> None:
-    """Bring the card up to date by the groups of the target that the head remembers, since the target is gone."""
+def _count(model: Model, before: Model, head: UsfdaHead) -> None:
+    """Bring the card up to date by the groups of the target that the head remembers, since the target is gone.
+
+    The mean of a group is more like a class or a cluster than its samples are. So what was counted sample by sample is
+    kept, and moved by as much as the groups' count moves.
+    """
     card = model.card["deployment"]
-    decided = model.decide(signed_square(head.summary))
+    groups = signed_square(head.summary)
+    was, decided = before.decide(groups), model.decide(groups)
+    assert was.probability is not None
     assert decided.probability is not None
     weight = head.counts / head.counts.sum()
     count_taught(model, decided, head.counts)
+    share = 100 * float(weight @ ~decided.known)
+    if "earlier_samples" not in card:
+        share = card["unknown_share"] + share - 100 * float(weight @ ~was.known)
     card["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are told apart no more
     card.pop("earlier_samples", None)
-    card["unknown_share"] = round(100 * float(weight @ ~decided.known), 2)
+    card["unknown_share"] = _percent(share)
     if check := card.get("check"):
+        alone = check.get("alone", 0) - unknown_parts(was, head.counts)["alone"]
         check |= unknown_parts(decided, head.counts)
-        share = round(100 * float(weight @ decided.probability[:, -1]), 2)
-        shift = share - check["unknown_estimate"]
-        check["unknown_estimate"] = share
-        check["unknown_interval"] = [round(min(100, max(0, end + shift)), 2) for end in check["unknown_interval"]]
+        check["alone"] = max(0, check["alone"] + alone)
+        shift = 100 * float(weight @ (decided.probability[:, -1] - was.probability[:, -1]))
+        check["unknown_estimate"] = _percent(check["unknown_estimate"] + shift)
+        check["unknown_interval"] = [_percent(end + shift) for end in check["unknown_interval"]]
+
+
+def _percent(value: float) -> float:
+    return round(min(100.0, max(0.0, value)), 2)

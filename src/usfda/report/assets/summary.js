@@ -8,7 +8,7 @@ function showSummary() {
   const figures = [
     [plural(total).replace(/^\S+ /, ""), total.toLocaleString("en"), null],
     ["called unknown", percent(unknown / total), null],
-    ["classes found", `${data.counts.filter((n) => n > 0).length} of ${data.classes.length}`, null],
+    ["classes used", `${data.counts.filter((n) => n > 0).length} of ${data.classes.length}`, null],
   ];
   if (found && found.unknown_interval) {
     const [low, high] = found.unknown_interval;
