@@ -110,24 +110,37 @@ def test_what_is_not_read_is_counted(run: Run, models: tuple[Path, Path], new_ph
         code, _, warned = run(*call)
         assert code == 0
         assert "2 .mov, 1 .pdf left out: such files are not read; save them as JPEG or PNG" in warned
-        assert "without a suffix" not in warned
+        assert "without the suffix" not in warned
 
 
 def test_images_without_a_suffix_are_counted(
     run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path
 ) -> None:
-    """Fault: they were left out without a word; a text without a suffix still is."""
+    """Fault: they, archives, and links that lead nowhere were left out without a word; a text still is."""
     folder = renamed(new_photos, tmp_path / "photos")
-    for name in ("000", "001", "002"):
-        (folder / "kind0" / f"{name}.png").rename(folder / "kind0" / name)
+    for name in ("000", "001.bak", "002.png_1"):
+        (folder / "kind0" / f"{name[:3]}.png").rename(folder / "kind0" / name)
+    (folder / "kind0" / "old.zip").write_bytes(b"PK")
+    (folder / "kind0" / "gone").symlink_to(tmp_path / "nowhere")
     for name in ("README", "Makefile"):
         (folder / "kind0" / name).write_text("Python makes it")  # as PNM may begin
     os.mkfifo(folder / "kind0" / "pipe")
     for call in (("predict", models[1], folder, "--quiet"), ("evaluate", models[1], folder, "--quiet")):
         code, _, warned = run(*call)
         assert code == 0
-        assert warned.count("without a suffix") == 1
-        assert f"left out 3 images without a suffix, such as {folder / 'kind0' / '000'}; give them" in warned
+        assert warned.count("the suffix of one") == 1
+        assert f"left out 3 images without the suffix of one, such as {folder / 'kind0' / '000'}; give them" in warned
+        assert f"left out 1 archive, such as {folder / 'kind0' / 'old.zip'}; unpack" in warned
+        assert f"left out 1 link to what is not there, such as {folder / 'kind0' / 'gone'}" in warned
+
+
+def test_images_that_are_given_twice_are_taken_once(run: Run, models: tuple[Path, Path], new_photos: Path) -> None:
+    code, rows, warned = run("predict", models[1], new_photos, new_photos / "kind0", "--format", "csv", "--quiet")
+    assert code == 0
+    every = run("predict", models[1], new_photos, "--format", "csv", "--quiet")[1]
+    assert rows == every
+    there = len(list((new_photos / "kind0").iterdir()))
+    assert f"{there} of {len(every.splitlines()) - 1 + there} images are given more than once" in warned
 
 
 @pytest.mark.parametrize("suffix", [".avif", ".heic"])

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import is_file
-from .images import OTHER_PICTURES, SUFFIXES, format_of
+from .images import ARCHIVES, OTHER_PICTURES, SUFFIXES, format_of
 from .samples import Paths, Samples
 
 log = logging.getLogger("usfda")
@@ -44,8 +44,9 @@ class _LeftOut:
     """What may be meant as images and is not read: counted, so that a warning can say so."""
 
     others: Counter[str] = field(default_factory=Counter)  # files, by their suffix
-    nameless: int = 0  # images without a suffix
-    example: str = ""  # one of them
+    misnamed: list[str] = field(default_factory=list)  # images without the suffix of one
+    archives: list[str] = field(default_factory=list)
+    dangling: list[str] = field(default_factory=list)  # links that lead nowhere
     folders: list[OSError] = field(default_factory=list)
 
     def file(self, path: str) -> None:
@@ -54,16 +55,26 @@ class _LeftOut:
             return
         if suffix in OTHER_PICTURES:
             self.others[suffix] += 1
-        elif not suffix and _begins_as_image(path):
-            self.nameless, self.example = self.nameless + 1, self.example or path
+        elif suffix in ARCHIVES:
+            self.archives.append(path)
+        elif os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114 (hot)
+            self.dangling.append(path)
+        elif _begins_as_image(path):
+            self.misnamed.append(path)
 
     def warn(self, folder: Path) -> None:
         if self.others:
             named = ", ".join(f"{n} {suffix}" for suffix, n in self.others.most_common())
             log.warning("%s: %s left out: such files are not read; save them as JPEG or PNG", folder, named)
-        if self.nameless:
-            log.warning("%s: left out %d image%s without a suffix, such as %s; give them one, as .jpg",
-                        folder, self.nameless, "s" * (self.nameless > 1), self.example)  # fmt: skip
+        for paths, kind, what_to_do in (
+            (self.misnamed, "image", " without the suffix of one, such as %s; give them one, as .jpg"),
+            (self.archives, "archive", ", such as %s; unpack what has images"),
+            (self.dangling, "link", " to what is not there, such as %s"),
+        ):
+            if paths:
+                log.warning(
+                    f"%s: left out %d {kind}%s{what_to_do}", folder, len(paths), "s"[: len(paths) - 1], paths[0]
+                )
         if self.folders:
             first, several = self.folders[0], "s" * (len(self.folders) > 1)
             log.warning("%s: left out %d folder%s that cannot be read, such as %s (%s)",

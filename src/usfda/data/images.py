@@ -41,6 +41,8 @@ OTHER_PICTURES = {
     ".mp4", ".mov", ".avi", ".mkv", ".webm",
 }  # fmt: skip
 
+ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}  # nothing is unpacked here
+
 MAX_PIXELS = 89_478_485  # of a decoded image; beyond it parts of Pillow warn of a bomb on their own account
 MAX_FILE = 2**28  # bytes on disk beyond which a file is not even read: those pixels in RGB without compression
 MAX_DECODED = 384 * 2**20  # bytes that an image may take while it is decoded: 24 million pixels of WebP

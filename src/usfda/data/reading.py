@@ -24,14 +24,13 @@ from ..files import is_file, read_lines, read_text
 from ..urls import Url, fetched, is_url, place_of
 from . import listing
 from .folders import any_folder, class_folders
-from .images import MAX_FILE, SUFFIXES, picture
+from .images import ARCHIVES, MAX_FILE, SUFFIXES, picture
 from .lists import LISTS, read_list
 from .samples import MAX_NAME, Features, Held, Mapped, Matrix, Paths, Samples
 
 log = logging.getLogger("usfda")
 MAX_FEATURES = 2**36  # bytes of a .npz that is fetched from a URL
 LARGE, RATIO = 2**28, 100  # bytes of an array, and how many times its size in the file: beyond both it is a bomb
-ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}  # nothing is unpacked here
 UNKNOWN = "unknown"  # the answer for what no class fits; no class may be called so
 FIRST_MARK = 0x300  # of the characters that change the one before them
 PIECE = 4096  # vectors that are looked at together: those of a file are never all in memory
@@ -125,6 +124,12 @@ def read_several(
     together = np.concatenate(labels) if len(labels) == len(found) else None
     if samples:
         places = list(chain.from_iterable(one.paths for one in samples))
+        names = [hash(os.path.abspath(place) if isinstance(place, Path) else place) for place in places]  # noqa: PTH100
+        _, rows = np.unique(names, return_index=True)
+        if again := len(places) - len(rows):  # folders may overlap
+            log.warning("%d of %d images are given more than once, and are taken once", again, len(places))
+            places = [places[i] for i in np.sort(rows)]
+            together = None if together is None else together[np.sort(rows)]
         paths = [place for place in places if not isinstance(place, Held)]
         whole: Samples | Features = Samples(Paths(paths) if len(paths) == len(places) else places, together)
     elif len({(one.backbone, one.X.shape[1]) for one in vectors}) > 1:
