@@ -456,6 +456,8 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         cluster = found["clusters"][0]
         inside = [file for file, r in zip(target, after["results"], strict=True) if r["cluster"] == cluster["number"]]
         assert cluster["images"] == len(inside)
+        sizes = {of.number: of.samples for of in model.findings.clusters}
+        assert {of["number"]: of["samples"] for of in found["clusters"]} == sizes
         assert set(cluster["examples"]) <= {sha256(file) for file in inside}
         for names, says in [({"99": "a"}, "no cluster 99"), ({"1": "unknown"}, "unknown"), ({"x": "a"}, ""), ({}, "")]:
             answer = web.post("/teach", json=names)

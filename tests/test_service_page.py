@@ -172,6 +172,29 @@ def test_adapt_accept_name_and_roll_back(
     check_quiet(seen, port)
 
 
+def test_a_cluster_says_how_much_of_it_is_not_shown(
+    visit: Open, vendor: Path, target: list[Path], tmp_path: Path
+) -> None:
+    model = usfda.adapt(vendor, target, config=usfda.Config(cache=None))
+    model.save(tmp_path / "adapted.usfda")
+    assert model.findings is not None
+    cluster = model.findings.clusters[0]
+    alike = [Path(record.path) for record in model.predictions(target) if record.cluster == cluster.number]
+    with running(tmp_path / "adapted.usfda") as port:
+        seen = opened(visit, port)
+        shown = seen.page.locator("#clusters li")
+        for kept, text in (
+            (alike[:1], f": 1 kept image, of about {cluster.samples}"),
+            (alike, f": {len(alike)} kept images"),
+        ):
+            seen.page.locator("#files").set_input_files(kept)
+            title = shown.get_by_role("heading", name=f"Cluster {cluster.number}{text}", exact=True)
+            title.wait_for()
+            assert shown.get_by_text("Most of this cluster is not shown here").count() == (kept != alike)
+        assert seen.faults_of_access() == []
+        check_quiet(seen, port)
+
+
 @pytest.mark.parametrize("window", WINDOWS)
 def test_it_can_be_read_and_reached(visit: Open, port: int, target: list[Path], window: dict[str, Any]) -> None:
     seen = opened(visit, port, **window)

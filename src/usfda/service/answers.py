@@ -54,10 +54,11 @@ class Health(BaseModel):
 
 
 class ClusterOfKept(BaseModel):
-    """Kept images in a cluster of the unknown; the most typical ones by their sha256."""
+    """Kept images in a cluster of the unknown, and about how many it has in the model; typical ones by their sha256."""
 
     number: int
     images: int
+    samples: int
     examples: list[str]
 
 

@@ -149,13 +149,16 @@ class Service:
         """The model that serves, and which of the kept images it takes for each cluster of the unknown."""
         served = self.models.current
         model, counts = served.model, self._clusters(served)
+        found = model.findings
+        samples = {} if found is None else {cluster.number: cluster.samples for cluster in found.clusters}
         return {
             "hash": served.entry.sha256,
             "classes": model.classes_,
             "card": model.card,
-            "findings": None if model.findings is None else findings_of(model.findings),
+            "findings": None if found is None else findings_of(found),
             "clusters": [
-                {"number": c, "images": n, "examples": model.examples.get(c, [])} for c, n in counts.most_common()
+                {"number": c, "images": n, "samples": samples.get(c, 0), "examples": model.examples.get(c, [])}
+                for c, n in counts.most_common()
             ],
             "earlier": self.models.earlier,
         }

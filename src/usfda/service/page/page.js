@@ -82,7 +82,7 @@ find("all-clusters").addEventListener("click", () => {
   showClusters();
 });
 
-function makeCluster({ number, images, examples }) {
+function makeCluster({ number, images, samples, examples }) {
   const field = element("input", { type: "text", required: true, maxLength: 255, ariaLabel: `Name of cluster ${number}` });
   field.placeholder = "name";
   const form = element("form", {}, field, element("button", { textContent: "Name it", ariaLabel: `Name cluster ${number}` }));
@@ -95,9 +95,12 @@ function makeCluster({ number, images, examples }) {
     });
   });
   const pictures = examples.map((sha256, i) => keptImage(sha256, `Example ${i + 1} of cluster ${number}`));
+  const more = samples > images ? `, of about ${samples.toLocaleString("en")}` : ""; // that the model was adapted to
+  const unseen = "Most of this cluster is not shown here: a name is also for images that you have not seen.";
   return element("li", {},
-    element("h3", { textContent: `Cluster ${number}: ${count(images, "kept image")}` }),
-    element("div", { className: "examples" }, ...pictures), form);
+    element("h3", { textContent: `Cluster ${number}: ${count(images, "kept image")}${more}` }),
+    element("div", { className: "examples" }, ...pictures),
+    ...(samples > 2 * images ? [element("p", { className: "quiet", textContent: unseen })] : []), form);
 }
 
 // Adaptation
