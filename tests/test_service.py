@@ -473,7 +473,10 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert now["model"] == taught["model"]
         assert [record["label"] for record in now["results"]].count("giraffe") > len(inside) / 2
 
-        assert web.post("/model/rollback").json()["model"] == accepted
+        assert web.post("/model/rollback", params={"model": taught["model"]}).json()["model"] == accepted
+        twice = web.post("/model/rollback", params={"model": taught["model"]})
+        assert twice.status_code == 409, "one that was sent twice gives up one model"
+        assert "another model serves by now" in twice.json()["detail"]
         assert web.send_images(target).json() == after
         named = {str(cluster["number"]): "giraffe"}
         assert web.post("/teach", json=named, params={"model": taught["model"]}).status_code == 409, "other clusters"

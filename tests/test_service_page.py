@@ -161,9 +161,25 @@ def test_adapt_accept_name_and_roll_back(
     assert {labels(seen)[i] for i in inside} == {"giraffe"}
     assert seen.faults_of_access() == []
 
-    page.get_by_role("button", name="Roll back to the model before").click()
+    back = page.get_by_role("button", name="Roll back to the model before")
+    serving = page.locator("#serving").inner_text().split(" ·")[0]
+    back.dblclick()
+    assert f"{serving}, which serves now, is deleted" in page.get_by_role("dialog", name="Roll back").inner_text()
+    assert seen.faults_of_access() == []
+    page.get_by_role("button", name="Keep it").click()
+    assert not [url for url in seen.requests if "/rollback" in url]
+    back.click()
+    held: list[Any] = []  # until the page was looked at
+    page.route("**/model/rollback*", lambda route: held.append(route))
+    with page.expect_request("**/model/rollback*"):
+        page.get_by_role("button", name="Delete it and roll back").dblclick()
+    assert back.is_disabled()
+    (request,) = held
+    request.continue_()
     page.locator("#model-text", has_text="serves again").wait_for()
+    assert page.locator("#serving").inner_text().startswith(f"Model {model['hash'][:12]}"), "one model was given up"
     assert "giraffe" not in page.locator("#classes li").all_inner_texts()
+    back.and_(page.locator(":enabled")).wait_for()  # the vendor's model is left
     page.locator("#files").set_input_files(write_grainy_photos(tmp_path / "more", [0, 5], 4, seed=5))
     page.locator("#kept", has_text="48 images are kept.").wait_for()  # without new ones it would not start
     page.get_by_role("button", name="Start an adaptation").click()

@@ -205,9 +205,13 @@ def _routes(service: Service) -> APIRouter:
         return AdaptationAnswer(**service.status())
 
     @routes.post("/model/rollback", responses=_errors(409))
-    def rollback() -> Serving:
-        """Let the model before the present one serve again."""
-        return Serving(model=service.rollback())
+    def rollback(
+        model: Annotated[
+            str | None, Query(description="The sha256 of the model that is given up; 409 where another serves.")
+        ] = None,
+    ) -> Serving:
+        """Let the model before the present one serve again; the present one is deleted."""
+        return Serving(model=service.rollback(model))
 
     @routes.post("/teach", responses=_errors(400, 408, 409, 413, 422))
     def teach(

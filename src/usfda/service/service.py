@@ -237,10 +237,11 @@ class Service:
             self.adaptation.end()
         log.info("the adaptation was discarded")
 
-    def rollback(self) -> str:
-        """Let the model before the present one serve again; its sha256."""
+    def rollback(self, model: str | None = None) -> str:
+        """Let the model before the present one serve again; its sha256. ``model`` is that of the one to give up."""
         with self._change:
             self._check_settled()
+            self._check_serving(model)
             if not self.models.earlier:
                 raise Conflict("there is no earlier model")
             return self._now_serving(self.models.rollback(), "was there before")
@@ -254,8 +255,7 @@ class Service:
 
         with self._change:
             self._check_settled()
-            if model not in (None, self.models.current.entry.sha256):
-                raise Conflict("another model serves by now, whose clusters have other numbers; look at them again")
+            self._check_serving(model)
             if not isinstance(self.models.current.model.head, UsfdaHead):
                 raise Conflict("the model has no clusters yet; adapt it first")
             served = self.models.add(teach(self.models.current.model, names=names))
@@ -268,6 +268,10 @@ class Service:
     def _check_settled(self) -> None:
         if self.adaptation.state in ("running", "ready"):
             raise Conflict("accept or discard the adaptation first")
+
+    def _check_serving(self, model: str | None) -> None:
+        if model not in (None, self.models.current.entry.sha256):
+            raise Conflict("another model serves by now, perhaps with other clusters; look at it again")
 
 
 @contextmanager

@@ -48,10 +48,20 @@ async function showModel() {
   showClusters();
 }
 
-find("rollback").addEventListener("click", () => change(find("model-text"), async () => {
-  const { model: now } = await post("/model/rollback");
-  return `Model ${now.slice(0, 12)} serves again.`;
-}));
+find("rollback").addEventListener("click", () => {
+  find("sure-text").textContent = `Model ${model.hash.slice(0, 12)}, which serves now, is deleted and cannot be had back.`;
+  find("sure").returnValue = "";
+  find("sure").showModal();
+});
+find("sure").addEventListener("close", async () => {
+  if (find("sure").returnValue === "") return;
+  find("rollback").disabled = true;
+  await change(find("model-text"), async () => {
+    const { model: now } = await post(`/model/rollback?model=${model.hash}`);
+    return `Model ${now.slice(0, 12)} serves again.`;
+  });
+  find("rollback").disabled = model.earlier === 0;
+});
 
 /** Do something that changes the model; then all that depends on it is shown anew. */
 async function change(place, action) {
