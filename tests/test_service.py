@@ -467,7 +467,14 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
             answer = web.post("/teach", content=b"no JSON", headers=headers)
             assert answer.status_code == 422
             assert "Content-Type: application/json" in answer.json()["detail"]
+        other, joined = found["clusters"][1]["number"], model.classes_[0]
+        answer = web.post("/teach", json={str(cluster["number"]): joined, str(other): joined.upper()}).json()
+        assert answer["classes"] == [*model.classes_, joined.upper()]
+        (warning,) = answer["warnings"]
+        assert f"{joined.upper()} is a class of its own beside {joined};" in warning
+        assert web.post("/model/rollback").json()["model"] == accepted
         taught = web.post("/teach", json={str(cluster["number"]): "giraffe"}).json()
+        assert taught["warnings"] == []
         assert taught["classes"] == [*model.classes_, "giraffe"]
         now = web.send_images(inside).json()
         assert now["model"] == taught["model"]
@@ -494,6 +501,9 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert [one["name"] for one in ready["findings"]["taught"]] == ["giraffe"]
         assert web.post("/adapt/discard").json()["state"] == "idle"
         assert web.post("/adapt/accept").status_code == 409
+        started.end(signal.SIGKILL)
+        said = f"cluster {cluster['number']} as more of {joined}, cluster {other} as the new class {joined.upper()}"
+        assert f"which was taught {said}\n" in started.said
     with program(vendor, "--data", data) as started, client(started.port) as web:  # it was killed
         assert f"{taught['model'][:12]}…, accepted or taught here, in place of {vendor} at" in started.said
         assert web.get("/model").json()["hash"] == taught["model"]

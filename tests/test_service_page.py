@@ -211,6 +211,25 @@ def test_a_cluster_says_how_much_of_it_is_not_shown(
         check_quiet(seen, port)
 
 
+def test_a_name_of_a_class_and_one_that_is_nearly_so(
+    visit: Open, vendor: Path, target: list[Path], tmp_path: Path
+) -> None:
+    model = usfda.adapt(vendor, target, config=usfda.Config(cache=None))
+    model.save(tmp_path / "adapted.usfda")
+    name = model.classes_[0]
+    with running(tmp_path / "adapted.usfda") as port:
+        with client(port) as web:
+            web.send_images(target)
+        seen = opened(visit, port)
+        field = seen.page.get_by_label("Name of cluster 1")
+        for given, text in (name, f"Cluster 1 joined the class {name}."), (name.upper(), f"name the cluster {name}."):
+            field.fill(given)
+            seen.page.keyboard.press("Enter")
+            seen.page.locator("#taught", has_text=text).wait_for()
+        assert seen.page.locator("#classes li").all_inner_texts() == [*model.classes_, name.upper()]
+        check_quiet(seen, port)
+
+
 @pytest.mark.parametrize("window", WINDOWS)
 def test_it_can_be_read_and_reached(visit: Open, port: int, target: list[Path], window: dict[str, Any]) -> None:
     seen = opened(visit, port, **window)

@@ -107,9 +107,10 @@ class Serving(BaseModel):
 
 
 class Taught(Serving):
-    """And its classes."""
+    """And its classes; a warning for a name that may have been meant for another of them."""
 
     classes: list[str]
+    warnings: list[str]
 
 
 def findings_of(findings: Findings) -> dict[str, Any]:

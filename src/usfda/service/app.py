@@ -222,10 +222,10 @@ def _routes(service: Service) -> APIRouter:
     ) -> Taught:
         """Give clusters of the unknown the names of classes, new ones or ones that the model has."""
         try:
-            sha256, classes = service.teach({int(number): name for number, name in names.items()}, model)
+            sha256, classes, warnings = service.teach({int(number): name for number, name in names.items()}, model)
         except InputError as error:
             raise HTTPException(422, str(error)) from None
-        return Taught(model=sha256, classes=classes)
+        return Taught(model=sha256, classes=classes, warnings=warnings)
 
     @routes.get(
         "/metrics",

@@ -246,8 +246,8 @@ class Service:
                 raise Conflict("there is no earlier model")
             return self._now_serving(self.models.rollback(), "was there before")
 
-    def teach(self, names: Mapping[int, str], model: str | None = None) -> tuple[str, list[str]]:
-        """Give clusters of the unknown the names of classes; the sha256 of the model, and its classes.
+    def teach(self, names: Mapping[int, str], model: str | None = None) -> tuple[str, list[str], list[str]]:
+        """Give clusters of the unknown the names of classes; the sha256 of the model, its classes, and warnings.
 
         ``model`` is the sha256 of the model whose clusters are meant: another one numbers them otherwise.
         """
@@ -258,8 +258,18 @@ class Service:
             self._check_serving(model)
             if not isinstance(self.models.current.model.head, UsfdaHead):
                 raise Conflict("the model has no clusters yet; adapt it first")
+            known = self.models.current.model.classes_
             served = self.models.add(teach(self.models.current.model, names=names))
-        return self._now_serving(served, f"was taught {', '.join(names.values())}"), served.model.classes_
+        spelled = {name.casefold(): name for name in known}
+        warnings = [  # as of teach itself, but with what can be done here
+            f"{name} is a class of its own beside {other}; if they are the same, roll back and name the cluster {other}"
+            for name in sorted({*names.values()} - {*known})
+            if (other := spelled.get(name.casefold()))
+        ]
+        taught = [
+            f"cluster {c} as {'more of' if name in known else 'the new class'} {name}" for c, name in names.items()
+        ]
+        return self._now_serving(served, f"was taught {', '.join(taught)}"), served.model.classes_, warnings
 
     def _now_serving(self, served: Served, why: str) -> str:
         log.info("now serving model %s, which %s", served.entry.sha256[:12], why)

@@ -81,7 +81,7 @@ async function change(place, action) {
 function showClusters() {
   const shown = allClusters ? model.clusters : model.clusters.slice(0, CLUSTERS);
   find("clusters-text").textContent = model.clusters.length
-    ? "Images that look alike. Give a cluster a name, and it is a class at once."
+    ? "Images that look alike. Give a cluster a name, and it is a class at once; with the name of a class it joins that one."
     : "None among the kept images. An adaptation may find some.";
   find("clusters").replaceChildren(...shown.map(makeCluster));
   find("all-clusters").hidden = shown.length === model.clusters.length;
@@ -99,9 +99,11 @@ function makeCluster({ number, images, samples, examples }) {
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     change(find("taught"), async () => {
-      await post(`/teach?model=${model.hash}`, { [number]: field.value.trim() });
+      const name = field.value.trim();
+      const done = model.classes.includes(name) ? `Cluster ${number} joined the class ${name}.` : `${name} is a class now.`;
+      const { warnings } = await post(`/teach?model=${model.hash}`, { [number]: name });
       find("clusters-title").focus();
-      return `${field.value.trim()} is a class now.`;
+      return [done, ...warnings.map((text) => `${text}.`)].join(" ");
     });
   });
   const pictures = examples.map((sha256, i) => keptImage(sha256, `Example ${i + 1} of cluster ${number}`));
