@@ -459,7 +459,8 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         sizes = {of.number: of.samples for of in model.findings.clusters}
         assert {of["number"]: of["samples"] for of in found["clusters"]} == sizes
         assert set(cluster["examples"]) <= {sha256(file) for file in inside}
-        for names, says in [({"99": "a"}, "no cluster 99"), ({"1": "unknown"}, "unknown"), ({"x": "a"}, ""), ({}, "")]:
+        no_name = "a class cannot be called 'unknown'"
+        for names, says in [({"99": "a"}, "no cluster 99"), ({"1": "unknown"}, no_name), ({"x": "a"}, ""), ({}, "")]:
             answer = web.post("/teach", json=names)
             assert answer.status_code == 422
             assert says in answer.json()["detail"]
@@ -635,6 +636,16 @@ def test_hostile_requests_do_no_harm(vendor: Path) -> None:
         with client(port, hostile.TOKEN) as web:
             assert web.get("/model").status_code == 200
         attacker.close()
+
+
+def test_the_page_of_http_has_every_error(web: Client) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "http.md").read_text().split("\nErrors are ")[1]
+    operations = [one for verbs in web.get("/openapi.json").json()["paths"].values() for one in verbs.values()]
+    statuses = {status for one in operations for status in one["responses"] if status.startswith("4")}
+    wrong = {str(web.get(path).status_code) for path in ("/nowhere", "/teach")}
+    assert wrong == {"404", "405"}
+    for status in statuses | wrong:
+        assert status in page, f"docs/http.md does not tell of {status}"
 
 
 def test_answers_are_as_the_service_describes_them(vendor: Path) -> None:
