@@ -456,8 +456,11 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         cluster = found["clusters"][0]
         inside = [file for file, r in zip(target, after["results"], strict=True) if r["cluster"] == cluster["number"]]
         assert cluster["images"] == len(inside)
+        sizes = {of.number: of.samples for of in model.findings.clusters}
+        assert {of["number"]: of["samples"] for of in found["clusters"]} == sizes
         assert set(cluster["examples"]) <= {sha256(file) for file in inside}
-        for names, says in [({"99": "a"}, "no cluster 99"), ({"1": "unknown"}, "unknown"), ({"x": "a"}, ""), ({}, "")]:
+        no_name = "a class cannot be called 'unknown'"
+        for names, says in [({"99": "a"}, "no cluster 99"), ({"1": "unknown"}, no_name), ({"x": "a"}, ""), ({}, "")]:
             answer = web.post("/teach", json=names)
             assert answer.status_code == 422
             assert says in answer.json()["detail"]
@@ -465,13 +468,23 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
             answer = web.post("/teach", content=b"no JSON", headers=headers)
             assert answer.status_code == 422
             assert "Content-Type: application/json" in answer.json()["detail"]
+        other, joined = found["clusters"][1]["number"], model.classes_[0]
+        answer = web.post("/teach", json={str(cluster["number"]): joined, str(other): joined.upper()}).json()
+        assert answer["classes"] == [*model.classes_, joined.upper()]
+        (warning,) = answer["warnings"]
+        assert f"{joined.upper()} is a class of its own beside {joined};" in warning
+        assert web.post("/model/rollback").json()["model"] == accepted
         taught = web.post("/teach", json={str(cluster["number"]): "giraffe"}).json()
+        assert taught["warnings"] == []
         assert taught["classes"] == [*model.classes_, "giraffe"]
         now = web.send_images(inside).json()
         assert now["model"] == taught["model"]
         assert [record["label"] for record in now["results"]].count("giraffe") > len(inside) / 2
 
-        assert web.post("/model/rollback").json()["model"] == accepted
+        assert web.post("/model/rollback", params={"model": taught["model"]}).json()["model"] == accepted
+        twice = web.post("/model/rollback", params={"model": taught["model"]})
+        assert twice.status_code == 409, "one that was sent twice gives up one model"
+        assert "another model serves by now" in twice.json()["detail"]
         assert web.send_images(target).json() == after
         named = {str(cluster["number"]): "giraffe"}
         assert web.post("/teach", json=named, params={"model": taught["model"]}).status_code == 409, "other clusters"
@@ -489,6 +502,9 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert [one["name"] for one in ready["findings"]["taught"]] == ["giraffe"]
         assert web.post("/adapt/discard").json()["state"] == "idle"
         assert web.post("/adapt/accept").status_code == 409
+        started.end(signal.SIGKILL)
+        said = f"cluster {cluster['number']} as more of {joined}, cluster {other} as the new class {joined.upper()}"
+        assert f"which was taught {said}\n" in started.said
     with program(vendor, "--data", data) as started, client(started.port) as web:  # it was killed
         assert f"{taught['model'][:12]}…, accepted or taught here, in place of {vendor} at" in started.said
         assert web.get("/model").json()["hash"] == taught["model"]
@@ -529,7 +545,10 @@ def test_an_image_that_made_way_does_not_count_again(
         web.send_images(early)
         assert adapt(web) == (20, 80)
     if data is not None:
-        shutil.rmtree(data / "images")
+        for folder in ("images", "features"):  # as the page says for those who want to forget them
+            shutil.rmtree(data / folder)
+        left = b"".join(file.read_bytes() for file in data.rglob("*") if file.is_file())
+        assert not any(bytes.fromhex(sha256(file)) in left for file in (*early, *target, *other))
         with running(vendor, data, limits=limits) as port, client(port) as web:
             web.send_images(write_grainy_photos(tmp_path / "later", [0, 1, 4, 5], 10, seed=7))
             assert adapt(web) == (40, 100)
@@ -617,6 +636,16 @@ def test_hostile_requests_do_no_harm(vendor: Path) -> None:
         with client(port, hostile.TOKEN) as web:
             assert web.get("/model").status_code == 200
         attacker.close()
+
+
+def test_the_page_of_http_has_every_error(web: Client) -> None:
+    page = (Path(__file__).parent.parent / "docs" / "http.md").read_text().split("\nErrors are ")[1]
+    operations = [one for verbs in web.get("/openapi.json").json()["paths"].values() for one in verbs.values()]
+    statuses = {status for one in operations for status in one["responses"] if status.startswith("4")}
+    wrong = {str(web.get(path).status_code) for path in ("/nowhere", "/teach")}
+    assert wrong == {"404", "405"}
+    for status in statuses | wrong:
+        assert status in page, f"docs/http.md does not tell of {status}"
 
 
 def test_answers_are_as_the_service_describes_them(vendor: Path) -> None:

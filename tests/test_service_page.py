@@ -161,15 +161,73 @@ def test_adapt_accept_name_and_roll_back(
     assert {labels(seen)[i] for i in inside} == {"giraffe"}
     assert seen.faults_of_access() == []
 
-    page.get_by_role("button", name="Roll back to the model before").click()
+    back = page.get_by_role("button", name="Roll back to the model before")
+    serving = page.locator("#serving").inner_text().split(" ·")[0]
+    back.dblclick()
+    assert f"{serving}, which serves now, is deleted" in page.get_by_role("dialog", name="Roll back").inner_text()
+    assert seen.faults_of_access() == []
+    page.get_by_role("button", name="Keep it").click()
+    assert not [url for url in seen.requests if "/rollback" in url]
+    back.click()
+    held: list[Any] = []  # until the page was looked at
+    page.route("**/model/rollback*", lambda route: held.append(route))
+    with page.expect_request("**/model/rollback*"):
+        page.get_by_role("button", name="Delete it and roll back").dblclick()
+    assert back.is_disabled()
+    (request,) = held
+    request.continue_()
     page.locator("#model-text", has_text="serves again").wait_for()
+    assert page.locator("#serving").inner_text().startswith(f"Model {model['hash'][:12]}"), "one model was given up"
     assert "giraffe" not in page.locator("#classes li").all_inner_texts()
+    back.and_(page.locator(":enabled")).wait_for()  # the vendor's model is left
     page.locator("#files").set_input_files(write_grainy_photos(tmp_path / "more", [0, 5], 4, seed=5))
     page.locator("#kept", has_text="48 images are kept.").wait_for()  # without new ones it would not start
     page.get_by_role("button", name="Start an adaptation").click()
     page.get_by_role("button", name="Stop").click()
     page.get_by_role("button", name="Start an adaptation").wait_for()
     check_quiet(seen, port)
+
+
+def test_a_cluster_says_how_much_of_it_is_not_shown(
+    visit: Open, vendor: Path, target: list[Path], tmp_path: Path
+) -> None:
+    model = usfda.adapt(vendor, target, config=usfda.Config(cache=None))
+    model.save(tmp_path / "adapted.usfda")
+    assert model.findings is not None
+    cluster = model.findings.clusters[0]
+    alike = [Path(record.path) for record in model.predictions(target) if record.cluster == cluster.number]
+    with running(tmp_path / "adapted.usfda") as port:
+        seen = opened(visit, port)
+        shown = seen.page.locator("#clusters li")
+        for kept, text in (
+            (alike[:1], f": 1 kept image, of about {cluster.samples}"),
+            (alike, f": {len(alike)} kept images"),
+        ):
+            seen.page.locator("#files").set_input_files(kept)
+            title = shown.get_by_role("heading", name=f"Cluster {cluster.number}{text}", exact=True)
+            title.wait_for()
+            assert shown.get_by_text("Most of this cluster is not shown here").count() == (kept != alike)
+        assert seen.faults_of_access() == []
+        check_quiet(seen, port)
+
+
+def test_a_name_of_a_class_and_one_that_is_nearly_so(
+    visit: Open, vendor: Path, target: list[Path], tmp_path: Path
+) -> None:
+    model = usfda.adapt(vendor, target, config=usfda.Config(cache=None))
+    model.save(tmp_path / "adapted.usfda")
+    name = model.classes_[0]
+    with running(tmp_path / "adapted.usfda") as port:
+        with client(port) as web:
+            web.send_images(target)
+        seen = opened(visit, port)
+        field = seen.page.get_by_label("Name of cluster 1")
+        for given, text in (name, f"Cluster 1 joined the class {name}."), (name.upper(), f"name the cluster {name}."):
+            field.fill(given)
+            seen.page.keyboard.press("Enter")
+            seen.page.locator("#taught", has_text=text).wait_for()
+        assert seen.page.locator("#classes li").all_inner_texts() == [*model.classes_, name.upper()]
+        check_quiet(seen, port)
 
 
 @pytest.mark.parametrize("window", WINDOWS)

@@ -178,7 +178,7 @@ def check_source(source: Samples | Features) -> None:
 def check_class_names(names: Sequence[str]) -> None:
     """Raise an error for a class that cannot be shown or that means something else."""
     if any(name.strip().casefold() == UNKNOWN for name in names):
-        raise InputError(f"a source class is called {UNKNOWN!r}, the answer for what no class fits; rename it")
+        raise InputError(f"a class cannot be called {UNKNOWN!r}, the answer for what no class fits; rename it")
     if wrong := [name for name in names if not name.strip() or not name.isprintable()]:
         raise InputError(f"class name {wrong[0][:80]!r} cannot be printed; rename it")
     if long := [name for name in names if len(name) > MAX_NAME]:

@@ -54,10 +54,11 @@ class Health(BaseModel):
 
 
 class ClusterOfKept(BaseModel):
-    """Kept images in a cluster of the unknown; the most typical ones by their sha256."""
+    """Kept images in a cluster of the unknown, and about how many it has in the model; typical ones by their sha256."""
 
     number: int
     images: int
+    samples: int
     examples: list[str]
 
 
@@ -106,9 +107,10 @@ class Serving(BaseModel):
 
 
 class Taught(Serving):
-    """And its classes."""
+    """And its classes; a warning for a name that may have been meant for another of them."""
 
     classes: list[str]
+    warnings: list[str]
 
 
 def findings_of(findings: Findings) -> dict[str, Any]:

@@ -205,9 +205,13 @@ def _routes(service: Service) -> APIRouter:
         return AdaptationAnswer(**service.status())
 
     @routes.post("/model/rollback", responses=_errors(409))
-    def rollback() -> Serving:
-        """Let the model before the present one serve again."""
-        return Serving(model=service.rollback())
+    def rollback(
+        model: Annotated[
+            str | None, Query(description="The sha256 of the model that is given up; 409 where another serves.")
+        ] = None,
+    ) -> Serving:
+        """Let the model before the present one serve again; the present one is deleted."""
+        return Serving(model=service.rollback(model))
 
     @routes.post("/teach", responses=_errors(400, 408, 409, 413, 422))
     def teach(
@@ -218,10 +222,10 @@ def _routes(service: Service) -> APIRouter:
     ) -> Taught:
         """Give clusters of the unknown the names of classes, new ones or ones that the model has."""
         try:
-            sha256, classes = service.teach({int(number): name for number, name in names.items()}, model)
+            sha256, classes, warnings = service.teach({int(number): name for number, name in names.items()}, model)
         except InputError as error:
             raise HTTPException(422, str(error)) from None
-        return Taught(model=sha256, classes=classes)
+        return Taught(model=sha256, classes=classes, warnings=warnings)
 
     @routes.get(
         "/metrics",

@@ -149,13 +149,16 @@ class Service:
         """The model that serves, and which of the kept images it takes for each cluster of the unknown."""
         served = self.models.current
         model, counts = served.model, self._clusters(served)
+        found = model.findings
+        samples = {} if found is None else {cluster.number: cluster.samples for cluster in found.clusters}
         return {
             "hash": served.entry.sha256,
             "classes": model.classes_,
             "card": model.card,
-            "findings": None if model.findings is None else findings_of(model.findings),
+            "findings": None if found is None else findings_of(found),
             "clusters": [
-                {"number": c, "images": n, "examples": model.examples.get(c, [])} for c, n in counts.most_common()
+                {"number": c, "images": n, "samples": samples.get(c, 0), "examples": model.examples.get(c, [])}
+                for c, n in counts.most_common()
             ],
             "earlier": self.models.earlier,
         }
@@ -234,16 +237,17 @@ class Service:
             self.adaptation.end()
         log.info("the adaptation was discarded")
 
-    def rollback(self) -> str:
-        """Let the model before the present one serve again; its sha256."""
+    def rollback(self, model: str | None = None) -> str:
+        """Let the model before the present one serve again; its sha256. ``model`` is that of the one to give up."""
         with self._change:
             self._check_settled()
+            self._check_serving(model)
             if not self.models.earlier:
                 raise Conflict("there is no earlier model")
             return self._now_serving(self.models.rollback(), "was there before")
 
-    def teach(self, names: Mapping[int, str], model: str | None = None) -> tuple[str, list[str]]:
-        """Give clusters of the unknown the names of classes; the sha256 of the model, and its classes.
+    def teach(self, names: Mapping[int, str], model: str | None = None) -> tuple[str, list[str], list[str]]:
+        """Give clusters of the unknown the names of classes; the sha256 of the model, its classes, and warnings.
 
         ``model`` is the sha256 of the model whose clusters are meant: another one numbers them otherwise.
         """
@@ -251,12 +255,21 @@ class Service:
 
         with self._change:
             self._check_settled()
-            if model not in (None, self.models.current.entry.sha256):
-                raise Conflict("another model serves by now, whose clusters have other numbers; look at them again")
+            self._check_serving(model)
             if not isinstance(self.models.current.model.head, UsfdaHead):
                 raise Conflict("the model has no clusters yet; adapt it first")
+            known = self.models.current.model.classes_
             served = self.models.add(teach(self.models.current.model, names=names))
-        return self._now_serving(served, f"was taught {', '.join(names.values())}"), served.model.classes_
+        spelled = {name.casefold(): name for name in known}
+        warnings = [  # as of teach itself, but with what can be done here
+            f"{name} is a class of its own beside {other}; if they are the same, roll back and name the cluster {other}"
+            for name in sorted({*names.values()} - {*known})
+            if (other := spelled.get(name.casefold()))
+        ]
+        taught = [
+            f"cluster {c} as {'more of' if name in known else 'the new class'} {name}" for c, name in names.items()
+        ]
+        return self._now_serving(served, f"was taught {', '.join(taught)}"), served.model.classes_, warnings
 
     def _now_serving(self, served: Served, why: str) -> str:
         log.info("now serving model %s, which %s", served.entry.sha256[:12], why)
@@ -265,6 +278,10 @@ class Service:
     def _check_settled(self) -> None:
         if self.adaptation.state in ("running", "ready"):
             raise Conflict("accept or discard the adaptation first")
+
+    def _check_serving(self, model: str | None) -> None:
+        if model not in (None, self.models.current.entry.sha256):
+            raise Conflict("another model serves by now, perhaps with other clusters; look at it again")
 
 
 @contextmanager

@@ -48,10 +48,20 @@ async function showModel() {
   showClusters();
 }
 
-find("rollback").addEventListener("click", () => change(find("model-text"), async () => {
-  const { model: now } = await post("/model/rollback");
-  return `Model ${now.slice(0, 12)} serves again.`;
-}));
+find("rollback").addEventListener("click", () => {
+  find("sure-text").textContent = `Model ${model.hash.slice(0, 12)}, which serves now, is deleted and cannot be had back.`;
+  find("sure").returnValue = "";
+  find("sure").showModal();
+});
+find("sure").addEventListener("close", async () => {
+  if (find("sure").returnValue === "") return;
+  find("rollback").disabled = true;
+  await change(find("model-text"), async () => {
+    const { model: now } = await post(`/model/rollback?model=${model.hash}`);
+    return `Model ${now.slice(0, 12)} serves again.`;
+  });
+  find("rollback").disabled = model.earlier === 0;
+});
 
 /** Do something that changes the model; then all that depends on it is shown anew. */
 async function change(place, action) {
@@ -71,7 +81,7 @@ async function change(place, action) {
 function showClusters() {
   const shown = allClusters ? model.clusters : model.clusters.slice(0, CLUSTERS);
   find("clusters-text").textContent = model.clusters.length
-    ? "Images that look alike. Give a cluster a name, and it is a class at once."
+    ? "Images that look alike. Give a cluster a name, and it is a class at once; with the name of a class it joins that one."
     : "None among the kept images. An adaptation may find some.";
   find("clusters").replaceChildren(...shown.map(makeCluster));
   find("all-clusters").hidden = shown.length === model.clusters.length;
@@ -82,22 +92,27 @@ find("all-clusters").addEventListener("click", () => {
   showClusters();
 });
 
-function makeCluster({ number, images, examples }) {
+function makeCluster({ number, images, samples, examples }) {
   const field = element("input", { type: "text", required: true, maxLength: 255, ariaLabel: `Name of cluster ${number}` });
   field.placeholder = "name";
   const form = element("form", {}, field, element("button", { textContent: "Name it", ariaLabel: `Name cluster ${number}` }));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     change(find("taught"), async () => {
-      await post(`/teach?model=${model.hash}`, { [number]: field.value.trim() });
+      const name = field.value.trim();
+      const done = model.classes.includes(name) ? `Cluster ${number} joined the class ${name}.` : `${name} is a class now.`;
+      const { warnings } = await post(`/teach?model=${model.hash}`, { [number]: name });
       find("clusters-title").focus();
-      return `${field.value.trim()} is a class now.`;
+      return [done, ...warnings.map((text) => `${text}.`)].join(" ");
     });
   });
   const pictures = examples.map((sha256, i) => keptImage(sha256, `Example ${i + 1} of cluster ${number}`));
+  const more = samples > images ? `, of about ${samples.toLocaleString("en")}` : ""; // that the model was adapted to
+  const unseen = "Most of this cluster is not shown here: a name is also for images that you have not seen.";
   return element("li", {},
-    element("h3", { textContent: `Cluster ${number}: ${count(images, "kept image")}` }),
-    element("div", { className: "examples" }, ...pictures), form);
+    element("h3", { textContent: `Cluster ${number}: ${count(images, "kept image")}${more}` }),
+    element("div", { className: "examples" }, ...pictures),
+    ...(samples > 2 * images ? [element("p", { className: "quiet", textContent: unseen })] : []), form);
 }
 
 // Adaptation
