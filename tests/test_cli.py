@@ -9,6 +9,7 @@ import sys
 import time
 import zipfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,7 +92,8 @@ def test_inspect_tells_what_to_do_next(run: Run, vendor: Path, features: Path, t
     assert hashlib.sha256(file.read_bytes()).hexdigest() in shown
     assert "none beside it" in shown
     assert f"usfda adapt '{file}' NEW-IMAGES -o client.usfda" in shown
-    assert run("adapt", file, features, "-o", file)[0] == 0
+    assert run("adapt", file, features, "-o", tmp_path / "adapted.usfda")[0] == 0
+    (tmp_path / "adapted.usfda").replace(file)
     (tmp_path / "my model.usfda.sig").write_text("whatever")
     _, shown, _ = run("inspect", file)
     assert "my model.usfda.sig lies beside it; usfda verify checks it" in shown
@@ -436,6 +438,38 @@ def test_a_model_without_its_backbone(run: Run, photos: Path, tmp_path: Path) ->
     assert code == 0
     assert len(shown.splitlines()) == 48
     assert run("predict", file, photos, "--backbone", "efficientnet_lite0")[0] == 2
+
+
+def test_inspect_tells_whether_the_default_backbone_is_the_genuine_one(run: Run, photos: Path, tmp_path: Path) -> None:
+    model = usfda.procure(photos, method="usfda", classes="kind0,kind1")
+    model.save(tmp_path / "m.usfda")
+    assert "as this package has it" in run("inspect", tmp_path / "m.usfda")[1]
+    assert model.backbone is not None
+    other = replace(model.backbone, record=model.backbone.record | {"interpolation": "nearest"})
+    usfda.Model(model.source_classes, model.vendor, model.head, other, model.card).save(tmp_path / "m.usfda")
+    assert "NOT the one of this name" in run("inspect", tmp_path / "m.usfda")[1]
+
+
+def test_the_vendors_file_is_not_written_over(run: Run, vendor: Path, tmp_path: Path) -> None:
+    X, _ = blobs([0, 1, 7], 20, shift=1.0, seed=1)
+    np.savez(tmp_path / "f.npz", X=X)
+    file = tmp_path / "vendor.usfda"
+    file.write_bytes(vendor.read_bytes())
+    code, _, said = run("adapt", file, tmp_path / "f.npz", "-o", file)
+    assert code == 2
+    assert "is the vendor's file" in said
+    assert file.read_bytes() == vendor.read_bytes()
+
+
+def test_evaluate_at_another_strictness(run: Run, vendor: Path, tmp_path: Path) -> None:
+    X, y = blobs([0, 1, 7], 20, shift=1.0, seed=1)
+    np.savez(tmp_path / "l.npz", X=X, y=y)
+    share = {}
+    for strictness in ("0", "1"):
+        call = ["evaluate", vendor, tmp_path / "l.npz", "--strictness", strictness, "--json", tmp_path / "e.json"]
+        assert run(*call)[0] == 0
+        share[strictness] = json.loads((tmp_path / "e.json").read_text())["unknown_share"]
+    assert share["0"] == 0 < share["1"]
 
 
 def test_help_needs_no_heavy_library() -> None:

@@ -139,8 +139,7 @@ def test_images_that_are_given_twice_are_taken_once(run: Run, models: tuple[Path
     assert code == 0
     every = run("predict", models[1], new_photos, "--format", "csv", "--quiet")[1]
     assert rows == every
-    there = len(list((new_photos / "kind0").iterdir()))
-    assert f"{there} of {len(every.splitlines()) - 1 + there} images are given more than once" in warned
+    assert "10 of 50 images are given more than once, and are taken once" in warned
 
 
 @pytest.mark.parametrize("suffix", [".avif", ".heic"])

@@ -274,10 +274,10 @@ class Model:
         if known is None or known["record"] is None:
             raise InputError("this model was made of features and takes no backbone")
         if (backbone.sha256, backbone.record) != (known["sha256"], known["record"]):
-            raise InputError(
-                f"backbone {backbone.name} (sha256 {backbone.sha256[:12]}…) is not the model's {known['name']} "
-                f"({known['sha256'][:12]}…)"
-            )
+            other = f"not the model's {known['name']} ({known['sha256'][:12]}…)"
+            if backbone.sha256 == known["sha256"]:
+                other = "the model's, but prepares images otherwise"
+            raise InputError(f"backbone {backbone.name} (sha256 {backbone.sha256[:12]}…) is {other}")
         self.backbone = backbone
 
     def page(self) -> str:

@@ -19,6 +19,7 @@ from . import NAMES
 from .backbone import Backbone, check_record
 
 DEFAULT = NAMES[0]
+LITE0_SHA256 = "18ded2a65562ebfa8cc84b1381eb9d784a2194b93af34b64159d06cde06aef27"
 
 
 def get_backbone(name: str = DEFAULT, device: Device = "auto") -> Backbone:

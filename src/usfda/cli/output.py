@@ -235,6 +235,8 @@ def describe_classes(result: dict[str, Any]) -> Iterator[str]:
 
 def describe_model(model: Any) -> Iterable[tuple[str, str]]:
     """The card of a model as pairs of a name and a text."""
+    from ..backbones.zoo import DEFAULT, LITE0_RECORD, LITE0_SHA256  # which loads onnx
+
     card, deployed = model.card["procurement"], model.card["deployment"]
     known = model.card.get("backbone")
     taught = [f"{name} (taught)" for name in model.classes_[len(card["classes"]) :]]
@@ -243,6 +245,9 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
     yield "head", model.head.name
     yield f"{len(model.classes_)} classes", names
     backbone = f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions"
+    if known and known["name"] == DEFAULT:
+        genuine = (known["sha256"], known["record"]) == (LITE0_SHA256, LITE0_RECORD)
+        backbone += ", as this package has it" if genuine else ", which is NOT the one of this name in this package"
     if known and known["record"] is not None and model.backbone is None:
         backbone += "; not in the file: name it to every command with --backbone"
     yield "backbone", backbone

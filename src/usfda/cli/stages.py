@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
+from ..errors import InputError
 from ..urls import is_url, place_of
 from .arguments import (
     STRICT,
@@ -163,6 +164,8 @@ def adapt(
     check_output(json_file, report_file)
     tracker = tracker_of(track)
     ready = model_of(model, backbone, signed_by, inputs=target)
+    if not ready.adapted and isinstance(output, Path) and output.exists() and output.samefile(str(model)):
+        raise InputError(f"{output}: is the vendor's file, as it came; name another one for the adapted model")
     samples: Any = read_target(read_several(target), classes=classes)
     if report_file is not None:  # the report takes the same features
         samples = ready.features(samples, config=config, text="target features")

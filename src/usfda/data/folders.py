@@ -72,9 +72,8 @@ class _LeftOut:
             (self.dangling, "link", " to what is not there, such as %s"),
         ):
             if paths:
-                log.warning(
-                    f"%s: left out %d {kind}%s{what_to_do}", folder, len(paths), "s"[: len(paths) - 1], paths[0]
-                )
+                several = "s" * (len(paths) > 1)
+                log.warning(f"%s: left out %d {kind}{several}{what_to_do}", folder, len(paths), paths[0])
         if self.folders:
             first, several = self.folders[0], "s" * (len(self.folders) > 1)
             log.warning("%s: left out %d folder%s that cannot be read, such as %s (%s)",
