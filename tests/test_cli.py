@@ -429,8 +429,13 @@ def test_a_model_without_its_backbone(run: Run, photos: Path, tmp_path: Path) ->
     call = ["procure", photos, "-o", file, "--backbone", "pixels", "--for", "usfda", "--without-backbone"]
     code, _, said = run(*call)
     assert code == 0
-    assert "NEW-IMAGES --backbone pixels" in said
-    assert "not in the file" in run("inspect", file)[1]
+    assert f"usfda adapt {file} --backbone pixels NEW-IMAGES" in said
+    shown = run("inspect", file)[1]
+    assert "not in the file" in shown
+    assert f"usfda adapt {file} --backbone pixels NEW-IMAGES" in shown
+    client = tmp_path / "c.usfda"
+    call = ["adapt", file, photos, "--backbone", "pixels", "--without-backbone", "-o", client]
+    assert f"usfda predict {client} --backbone pixels PATH..." in run(*call)[2]
     code, _, said = run("predict", file, photos)
     assert code == 2
     assert "give pixels" in said

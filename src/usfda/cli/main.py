@@ -47,6 +47,7 @@ from .output import (
     describe_classes,
     describe_evaluation,
     describe_model,
+    missing_backbone,
     out,
     printable,
     progress_bar,
@@ -241,8 +242,9 @@ def inspect(
     signature = signature_of(file)
     beside = f"{signature.name} lies beside it; usfda verify checks it" if signature.is_file() else "none beside it"
     of_file = [("file", f"format {number}: {parts}"), ("sha256", sha256), ("signature", beside)]
-    steps = [(step.name, step.command) for step in next_steps(ready.findings, str(model), "NEW-IMAGES")]
-    for key, text in (*describe_model(ready), *of_file, *steps):
+    steps = next_steps(ready.findings, str(model), "NEW-IMAGES", backbone=missing_backbone(ready))
+    told = (*describe_model(ready), *of_file, *((step.name, step.command) for step in steps))
+    for key, text in told:
         out.print(printable(f"{key:<16} {text}"))
 
 

@@ -186,7 +186,17 @@ def adapted_on(findings: Findings) -> str:
     return f"{samples}, {about}{findings.unknown_share:.1f} % {of}called unknown"
 
 
-def describe_adaptation(findings: Findings, file: str, target: Sequence[str], reported: bool) -> Iterator[str]:
+def missing_backbone(model: Any, left_out: bool = False) -> str | None:
+    """What ``--backbone`` must name for a file that is without its backbone, or was just saved so."""
+    known = model.card.get("backbone")
+    if known is None or known["record"] is None or not (left_out or model.backbone is None):
+        return None
+    return "onnx:FILE" if known["name"].startswith("onnx:") else str(known["name"])
+
+
+def describe_adaptation(
+    findings: Findings, file: str, target: Sequence[str], reported: bool, backbone: str | None
+) -> Iterator[str]:
     """What was found, what to look at, and the next commands; ``reported``: a report is being written already."""
     yield f"{file}: adapted to {adapted_on(findings)}"
     for line in (*findings.sentences(), findings.trust()):
@@ -198,7 +208,7 @@ def describe_adaptation(findings: Findings, file: str, target: Sequence[str], re
                 yield f"    {name}"
     if findings.earlier_samples and findings.clusters:
         yield "  the clusters have new numbers: look at them before you name one"
-    for step in next_steps(findings, file, *target):
+    for step in next_steps(findings, file, *target, backbone=backbone):
         if not (reported and step.name == "look"):
             yield f"{step.name + ':':<8} {step.command}"
 
@@ -248,7 +258,7 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
     if known and known["name"] == DEFAULT:
         genuine = (known["sha256"], known["record"]) == (LITE0_SHA256, LITE0_RECORD)
         backbone += ", as this package has it" if genuine else ", which is NOT the one of this name in this package"
-    if known and known["record"] is not None and model.backbone is None:
+    if missing_backbone(model):
         backbone += "; not in the file: name it to every command with --backbone"
     yield "backbone", backbone
     yield "procured for", "every method" if card["method"] == "all" else f"method {card['method']} alone"

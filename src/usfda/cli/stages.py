@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -32,7 +31,14 @@ from .arguments import (
     share_of,
     tracker_of,
 )
-from .output import check_output, describe_adaptation, describe_parts, describe_training, write_json
+from .output import (
+    check_output,
+    describe_adaptation,
+    describe_parts,
+    describe_training,
+    missing_backbone,
+    write_json,
+)
 
 log = logging.getLogger("usfda")
 
@@ -71,7 +77,7 @@ def procure(
 
     Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for usfda -o vendor.usfda`
     """
-    from ..methods.findings import privacy_sentence
+    from ..methods.findings import next_steps, privacy_sentence
     from ..methods.settings import ProcurementSettings
     from ..stages.procure import procure as run
 
@@ -104,8 +110,8 @@ def procure(
         log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
         log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
     log.info("  %s", privacy_sentence(card["privacy"]))
-    needed = f" --backbone {backbone}" if without_backbone else ""
-    log.info("next:    usfda adapt %s NEW-IMAGES%s -o client.usfda", shlex.quote(str(output)), needed)
+    for step in next_steps(None, str(output), "NEW-IMAGES", backbone=missing_backbone(model, without_backbone)):
+        log.info("next:    %s", step.command)
 
 
 def adapt(
@@ -185,7 +191,8 @@ def adapt(
     findings = adapted.findings
     assert findings is not None
     shown = [str(place_of(place)) if is_url(place) else place for place in target]
-    for line in describe_adaptation(findings, str(output), shown, reported=report_file is not None):
+    needed = missing_backbone(adapted, without_backbone)
+    for line in describe_adaptation(findings, str(output), shown, report_file is not None, needed):
         log.info("%s", line)
     if signed_by is not None:
         log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)

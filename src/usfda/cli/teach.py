@@ -10,7 +10,7 @@ import typer
 
 from ..errors import InputError
 from .arguments import BackboneFile, ModelIn, ModelOut, WithoutBackbone, model_of
-from .output import adapted_on, check_output
+from .output import adapted_on, check_output, missing_backbone
 
 log = logging.getLogger("usfda")
 
@@ -58,12 +58,14 @@ def teach(
             log.info("  cluster %d joins %s", number, known)
     for line in findings.sentences():
         log.info("  %s", line)
-    file = shlex.quote(str(output))
+    file = used = shlex.quote(str(output))
+    if needed := missing_backbone(after, without_backbone):
+        used += f" --backbone {needed}"
     if findings.clusters:
         log.info("  the clusters that remain have new numbers: look at them again before you name another")
-        log.info("look:    usfda report %s PATH... -o report.html", file)
-    log.info("use it:  usfda predict %s PATH...", file)
-    log.info("more:    usfda adapt %s PATH... --update -o %s", file, file)
+        log.info("look:    usfda report %s PATH... -o report.html", used)
+    log.info("use it:  usfda predict %s PATH...", used)
+    log.info("more:    usfda adapt %s PATH... --update -o %s", used, file)
 
 
 def clusters_of(pairs: list[str] | None) -> dict[int, str]:

@@ -232,21 +232,25 @@ class Step:
     why: str
 
 
-def next_steps(findings: Findings | None, model: str, *target: str) -> list[Step]:
-    """The commands that come next, for a model file and its target; None for a model that was not adapted."""
+def next_steps(findings: Findings | None, model: str, *target: str, backbone: str | None = None) -> list[Step]:
+    """The commands that come next, for a model file and its target; None for a model that was not adapted.
+
+    ``backbone`` is what must be named where the file does not have it.
+    """
     file, place = shlex.quote(model), shlex.join(target)
+    used = file if backbone is None else f"{file} --backbone {shlex.quote(backbone)}"
     if findings is None:
-        return [Step("adapt", f"usfda adapt {file} {place} -o client.usfda", "fit the model to these images; no label")]
-    steps = [Step("look", f"usfda report {file} {place} -o report.html", "see the images, their labels and clusters")]
+        return [Step("adapt", f"usfda adapt {used} {place} -o client.usfda", "fit the model to these images; no label")]
+    steps = [Step("look", f"usfda report {used} {place} -o report.html", "see the images, their labels and clusters")]
     if findings.clusters:
         named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:3])  # together: teaching numbers anew
         steps.append(Step("teach", f"usfda teach {file} {named} -o {file}", "clusters that you name become classes"))
     elif findings.verdict in ("better", "unclear"):
         why = "a folder with one folder for each new class, a few images in each"
-        steps.append(Step("teach", f"usfda teach {file} EXAMPLES -o {file}", why))
+        steps.append(Step("teach", f"usfda teach {used} EXAMPLES -o {file}", why))
     if findings.verdict != "better":
-        steps.append(Step("check", f"usfda evaluate {file} LABELLED", "measure it on some images that you label"))
-    return [*steps, Step("use it", f"usfda predict {file} PATH...", "labels for further images")]
+        steps.append(Step("check", f"usfda evaluate {used} LABELLED", "measure it on some images that you label"))
+    return [*steps, Step("use it", f"usfda predict {used} PATH...", "labels for further images")]
 
 
 SHOWN = 8  # clusters or classes that are listed in a sentence
