@@ -93,6 +93,7 @@ DEPLOYMENT = {
         "unknown_estimate": NUMBER,
         "unknown_interval": [NUMBER, NUMBER],
         "absent": [str],
+        "called_unknown?": {"source": NUMBER, "adapted": NUMBER},
         "clusters?": {"*": int},
         "alone?": int,
     },

@@ -206,6 +206,8 @@ def describe_adaptation(
             yield f"  cluster {cluster.number}, for example:"
             for name in cluster.examples[:EXAMPLES]:
                 yield f"    {name}"
+    if len(findings.clusters) > CLUSTERS:
+        yield "  the report shows the other clusters"
     if findings.earlier_samples and findings.clusters:
         yield "  the clusters have new numbers: look at them before you name one"
     for step in next_steps(findings, file, *target, backbone=backbone):

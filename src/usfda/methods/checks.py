@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from ..data.reading import UNKNOWN
 from .mixture import NeighbourGraph
 
 
@@ -71,6 +72,10 @@ def check(
     return {
         "verdict": verdict,
         "consistency": {"source": before, "adapted": after},
+        "called_unknown": {
+            "source": round(100 * float(w @ (source == UNKNOWN)), 2),
+            "adapted": round(100 * float(w @ (adapted == UNKNOWN)), 2),
+        },
         "changed": round(100 * float(w @ (source != adapted)), 2),
         "evidence": round(evidence, 4),
         "weak": evidence < settings.weak,

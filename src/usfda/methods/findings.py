@@ -76,6 +76,8 @@ class Findings:
         Whether the evidence for that is weak.
     verdict : {"better", "unclear", "worse"} or None
         Against the source model. After "worse", the source model's decision was kept.
+    called_unknown : dict
+        Percent that the source model and the adapted one call unknown, at strictness ½; empty in older files.
     consistency : dict
         Agreement of neighbours on their label, of the source model and of the adapted one: from 0 (chance) to 1.
     absent : tuple of str
@@ -99,6 +101,7 @@ class Findings:
     unknown_interval: tuple[float, float] | None
     weak: bool
     verdict: Literal["better", "unclear", "worse"] | None
+    called_unknown: Mapping[str, float]
     consistency: Mapping[str, float | None]
     absent: tuple[str, ...]
     clusters: tuple[Cluster, ...]
@@ -122,6 +125,7 @@ class Findings:
             None if interval is None else (interval[0], interval[1]),
             found.get("weak", False),
             found.get("verdict"),
+            found.get("called_unknown", {}),
             found.get("consistency", {}),
             tuple(found.get("absent", ())),
             tuple(sorted(clusters, key=lambda c: (-c.samples, c.number))),
@@ -149,15 +153,16 @@ class Findings:
             lines.append(f"taught class {taught.name}: {_origin(taught)}, about {count(taught.images, 'image')}")
         if self.joined:
             lines.append(f"clusters or examples were added to {', '.join(self.joined)}")
+        counted = not (self.earlier_samples or self.taught or self.joined)
         if self.clusters:
             sizes = ", ".join(f"{c.number} ({c.samples})" for c in self.clusters[:SHOWN])
             more = f" and {len(self.clusters) - SHOWN} smaller ones" if len(self.clusters) > SHOWN else ""
-            about = "about so many " if self.earlier_samples or self.taught or self.joined else ""
             none = f"; {self.alone} more {'resembles' if self.alone == 1 else 'resemble'} none" if self.alone else ""
             of = count(len(self.clusters), "cluster")
-            lines.append(f"the unknown form {of}, with {about}samples in brackets: {sizes}{more}{none}")
+            samples = "samples" if counted else "about so many samples"
+            lines.append(f"the unknown form {of}, with {samples} in brackets: {sizes}{more}{none}")
         elif self.alone:
-            lines.append(f"{count(self.alone, 'sample')} that are unknown form no cluster")
+            lines.append(f"{'' if counted else 'about '}{count(self.alone, 'unknown sample')} in no cluster")
         return lines
 
     def trust(self) -> str:
@@ -175,6 +180,8 @@ class Findings:
     def _verdict(self, verdict: str) -> str:
         figures = {name: "one label for all" if k is None else f"{k:.2f}" for name, k in self.consistency.items()}
         why = f"agreement of neighbours on their label: {figures['adapted']}, source model {figures['source']}"
+        if share := self.called_unknown:
+            why += f"; unknown: {share['adapted']:.0f} %, source model {share['source']:.0f} %"
         # Of the decisions that may have been kept, the source model's knows neither clusters nor taught classes.
         kept = "earlier" if self.earlier_samples or self.clusters or self.taught else "source model's"
         return {
@@ -243,7 +250,7 @@ def next_steps(findings: Findings | None, model: str, *target: str, backbone: st
         return [Step("adapt", f"usfda adapt {used} {place} -o client.usfda", "fit the model to these images; no label")]
     steps = [Step("look", f"usfda report {used} {place} -o report.html", "see the images, their labels and clusters")]
     if findings.clusters:
-        named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:3])  # together: teaching numbers anew
+        named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:SHOWN])  # together: it numbers anew
         steps.append(Step("teach", f"usfda teach {file} {named} -o {file}", "clusters that you name become classes"))
     elif findings.verdict in ("better", "unclear"):
         why = "a folder with one folder for each new class, a few images in each"

@@ -232,15 +232,14 @@ def _adapt_usfda(
     prototypes = None if earlier is None else _prototypes(model, earlier)
     head, groups, graph = fit_mixture(geometry, points, settings, seed, typicality, prototypes)
     V = signed_square(points.x)
-    before = model.labels_of(model.decide(V))
+    # The verdict is about ½, for which its limits were chosen: another strictness moves the source model as well.
+    before = model.labels_of(model.decide(V, STRICTNESS))
     start, model.head = model.head, head
     decided = model.decide(V)
     assert decided.probability is not None
     count_taught(model, decided, points.weight)
-    found = check(
-        graph, before, model.labels_of(decided), decided.probability, model.classes_, groups.evidence, limits,
-        points.weight,
-    )  # fmt: skip
+    after = model.labels_of(dataclasses.replace(decided, known=decided.score >= STRICTNESS))
+    found = check(graph, before, after, decided.probability, model.classes_, groups.evidence, limits, points.weight)
     if found["verdict"] == "worse":
         model.head = earlier or start
         decided = model.decide(V)
