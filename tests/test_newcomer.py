@@ -132,6 +132,8 @@ def test_images_without_a_suffix_are_counted(
         assert f"left out 3 images without the suffix of one, such as {folder / 'kind0' / '000'}; give them" in warned
         assert f"left out 1 archive, such as {folder / 'kind0' / 'old.zip'}; unpack" in warned
         assert f"left out 1 link to what is not there, such as {folder / 'kind0' / 'gone'}" in warned
+    (folder / "kind9").symlink_to(tmp_path / "nowhere")
+    assert f"left out 2 links to what is not there, such as {folder / 'kind9'}" in run("evaluate", models[1], folder)[2]
 
 
 def test_images_that_are_given_twice_are_taken_once(run: Run, models: tuple[Path, Path], new_photos: Path) -> None:

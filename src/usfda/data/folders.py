@@ -98,8 +98,8 @@ def _entries(folder: Path, left: _LeftOut | None = None) -> tuple[list[Path], li
 
 def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     """The images of a folder with one folder per class, or the same one level deeper; ``classes`` are those wanted."""
-    folders, loose = _entries(folder)
     left = _LeftOut()
+    folders, loose = _entries(folder, left)
     inside = {f: _entries(f, left) for f in folders}
     left.warn(folder)
     if not any(images for _, images in inside.values()):

@@ -127,6 +127,7 @@ def _count(model: Model, before: Model, head: UsfdaHead) -> None:
     if check := card.get("check"):
         alone = check.get("alone", 0) - unknown_parts(was, head.counts)["alone"]
         check |= unknown_parts(decided, head.counts)
+        check.pop("called_unknown", None)  # it was of the model before
         check["alone"] = max(0, check["alone"] + alone)
         shift = 100 * float(weight @ (decided.probability[:, -1] - was.probability[:, -1]))
         check["unknown_estimate"] = _percent(check["unknown_estimate"] + shift)
