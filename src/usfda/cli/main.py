@@ -204,7 +204,7 @@ def evaluate(
     for line in describe_classes(result):
         out.print(line)
     if len(ready.classes_) > len(ready.source_classes):
-        out.print("the source model has no taught class: it is scored with them as unknown")
+        out.print("the source model does not have the taught classes: for it they count as unknown")
     if not result["shared_classes"]:
         log.warning("no class of %s is one of the model's: all of it counts as unknown", labelled)
     for name, other in result["suspects"].items():

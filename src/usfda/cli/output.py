@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..files import atomic_write
 from ..memory import THREAD, check_room
 from ..methods.findings import Findings, count, next_steps, privacy_sentence
-from ..urls import Url, filesystem
+from ..urls import Url, filesystem, is_url, place_of
 
 out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
 console = Console(stderr=True, emoji=False)  # all else
@@ -176,12 +176,17 @@ def describe_training(training: dict[str, Any]) -> str:
     return text + (f"; source accuracy after each round, which tells when to stop: {rounds} %" if rounds else "")
 
 
+def shown_places(places: Sequence[str]) -> list[str]:
+    """As they were given, but URLs without what signs them."""
+    return [str(place_of(place)) if is_url(place) else place for place in places]
+
+
 def adapted_on(findings: Findings) -> str:
     """The size of the target, and how much of it is called unknown."""
     samples, of = count(findings.samples, "sample"), ""
     if findings.earlier_samples:
         samples, of = f"{samples} and {findings.earlier_samples} earlier ones", "of the new ones "
-    # Teaching counts groups of the target, and the mean of a group is more like a class than its single samples are.
+    # The images are gone when a model is taught, and so the share is an estimate from then on.
     about = "about " if (findings.taught or findings.joined) and not of else ""
     return f"{samples}, {about}{findings.unknown_share:.1f} % {of}called unknown"
 

@@ -8,9 +8,8 @@ from typing import Annotated
 
 import typer
 
-from ..urls import is_url, place_of
 from .arguments import BackboneFile, Classes, ModelIn, model_of
-from .output import check_output
+from .output import check_output, shown_places
 
 log = logging.getLogger("usfda")
 
@@ -42,6 +41,6 @@ def report(
     check_output(output, inputs=target)
     ready = model_of(model, backbone, inputs=target)
     found = read_several(target, classes=classes, labelled=labelled)
-    shown = [str(place_of(place)) if is_url(place) else place for place in target]  # without signatures
-    write_report(ready, found, output, labelled=labelled, model_name=str(model), target_name=shown, config=ctx.obj)
+    names = shown_places(target)
+    write_report(ready, found, output, labelled=labelled, model_name=str(model), target_name=names, config=ctx.obj)
     log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)

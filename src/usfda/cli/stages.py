@@ -9,7 +9,6 @@ from typing import Annotated, Any
 import typer
 
 from ..errors import InputError
-from ..urls import is_url, place_of
 from .arguments import (
     STRICT,
     Address,
@@ -37,6 +36,7 @@ from .output import (
     describe_parts,
     describe_training,
     missing_backbone,
+    shown_places,
     write_json,
 )
 
@@ -190,7 +190,7 @@ def adapt(
     tracker(adapted)
     findings = adapted.findings
     assert findings is not None
-    shown = [str(place_of(place)) if is_url(place) else place for place in target]
+    shown = shown_places(target)
     needed = missing_backbone(adapted, without_backbone)
     for line in describe_adaptation(findings, str(output), shown, report_file is not None, needed):
         log.info("%s", line)

@@ -175,6 +175,12 @@ def check_source(source: Samples | Features) -> None:
     check_class_names(list(counts))
 
 
+def differing_in_case(new: Sequence[str], known: Sequence[str]) -> dict[str, str]:
+    """New names that differ from a known one in case alone, and that one. It may be meant: a and A."""
+    spelled = {name.casefold(): name for name in known}
+    return {name: spelled[name.casefold()] for name in new if name.casefold() in spelled}
+
+
 def check_class_names(names: Sequence[str]) -> None:
     """Raise an error for a class that cannot be shown or that means something else."""
     if any(name.strip().casefold() == UNKNOWN for name in names):

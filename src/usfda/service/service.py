@@ -21,6 +21,7 @@ from PIL import Image as Pillow
 
 from ..config import Config
 from ..data.images import decode
+from ..data.reading import differing_in_case
 from ..data.samples import Features
 from ..errors import InputError, UnreadableImage
 from ..methods.findings import count
@@ -260,11 +261,9 @@ class Service:
                 raise Conflict("the model has no clusters yet; adapt it first")
             known = self.models.current.model.classes_
             served = self.models.add(teach(self.models.current.model, names=names))
-        spelled = {name.casefold(): name for name in known}
         warnings = [  # as of teach itself, but with what can be done here
             f"{name} is a class of its own beside {other}; if they are the same, roll back and name the cluster {other}"
-            for name in sorted({*names.values()} - {*known})
-            if (other := spelled.get(name.casefold()))
+            for name, other in differing_in_case(sorted({*names.values()} - {*known}), known).items()
         ]
         taught = [
             f"cluster {c} as {'more of' if name in known else 'the new class'} {name}" for c, name in names.items()

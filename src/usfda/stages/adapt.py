@@ -119,10 +119,7 @@ def adapt(
         card["reject_at_most"] = 100 * reject_at_most
     if update:
         card["earlier_samples"] = before
-        if "taught" in was:
-            card["taught"] = copy.deepcopy(was["taught"])
-        if "joined" in was:
-            card["joined"] = list(was["joined"])
+        card |= copy.deepcopy({key: was[key] for key in ("taught", "joined") if key in was})
     start = {**model.card, "deployment": card}
     adapted = Model(model.source_classes, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "paper":

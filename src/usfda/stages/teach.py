@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..config import Config
-from ..data.reading import check_class_names, read
+from ..data.reading import check_class_names, differing_in_case, read
 from ..errors import InputError
 from ..methods import teaching
 from ..methods.heads import UsfdaHead
@@ -80,11 +80,9 @@ def teach(
     known = [*model.source_classes, *taught]
     new = sorted({*names.values(), *labels.tolist()} - set(known))
     check_class_names(new)
-    spelled = {name.casefold(): name for name in known}
-    for name in new:
-        if other := spelled.get(name.casefold()):  # no error, since letters may be meant: a and A
-            said = "%s becomes a class beside the model's %s; if they are the same: --forget %s, then teach it as %s"
-            log.warning(said, name, other, name, other)
+    for name, other in differing_in_case(new, known).items():
+        said = "%s becomes a class beside the model's %s; if they are the same: --forget %s, then teach it as %s"
+        log.warning(said, name, other, name, other)
     place = {name: i for i, name in enumerate([*known, *new])}
     number = {cluster: place[name] for cluster, name in names.items()}
     try:
