@@ -212,6 +212,21 @@ def test_a_thread_without_memory_is_not_waited_for() -> None:
     assert "MemoryError: 16 MiB" in in_little_memory(code).stderr
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="a limit of address space")
+def test_no_image_is_begun_without_memory_to_give_up_with() -> None:
+    """Fault: a thread that had not a byte left could not leave a block after the error, and tried for ever."""
+    code = (
+        "from usfda.backbones.zoo import get_backbone; from usfda.features.jobs import run\n"
+        "class Job:\n"
+        "    backbone = get_backbone('pixels')\n"
+        "    def load(self, item): leave(8192); return b'key', lambda: print('begun')\n"
+        "run(Job(), [(0, None)], lambda keys: [False])"
+    )
+    ended = in_little_memory(code)
+    assert "MemoryError: 16 MiB" in ended.stderr
+    assert not ended.stdout
+
+
 # The store
 
 

@@ -1,7 +1,8 @@
-"""Whether memory can be had, asked beforehand: two things below this program wait for ever where there is none.
+"""Whether memory can be had, asked beforehand: three things below this program never end where there is none.
 
 SciPy's OpenBLAS asks for its buffers again and again (github.com/OpenMathLib/OpenBLAS/issues/5289); Python waits for a
-new thread that found no memory to begin with (github.com/python/cpython/issues/140746).
+new thread that found no memory to begin with (github.com/python/cpython/issues/140746); and Python before 3.14 tries
+again and again to leave a block after an error if that takes a few bytes (github.com/python/cpython/issues/132508).
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 MIB = 2**20
 LIBRARIES = 512 * MIB  # of address space that they take, measured: commands succeed from 700 MiB on with two cores
 PER_CORE = 96 * MIB  # for every core a thread and a buffer, 41 MiB, in each of the two OpenBLAS of NumPy and SciPy
-THREAD = 16 * MIB  # its stack and its first objects
+THREAD = 16 * MIB  # its stack and its first objects, or what its next piece of work takes
 BUFFER = 40 * MIB  # that OpenBLAS takes for every thread that calls it
 # As libraries say that there is none.
 WORDS = (

@@ -14,6 +14,7 @@ from ..backbones.backbone import Backbone
 from ..data.images import read_file
 from ..data.samples import Place
 from ..errors import UnreadableImage
+from ..memory import THREAD, check_room
 from ..urls import Url
 
 # Of content keys, which ones have a vector already.
@@ -63,6 +64,7 @@ def run(job: Job, batch: Sequence[tuple[int, Any]], known: Known) -> Done:
     keys: dict[int, bytes] = {}
     errors: dict[int, str] = {}
     loaded: list[tuple[int, bytes, Callable[[], np.ndarray]]] = []
+    check_room(THREAD)
     for (i, _), found in zip(batch, _load(job, [item for _, item in batch]), strict=True):
         if isinstance(found, UnreadableImage):
             errors[i] = str(found)
@@ -72,6 +74,7 @@ def run(job: Job, batch: Sequence[tuple[int, Any]], known: Known) -> Done:
     for (i, key, prepare), there in zip(loaded, known([key for _, key, _ in loaded]), strict=True):
         try:
             if not there and key not in images:
+                check_room(THREAD)  # no image is begun without some to give up with
                 images[key] = prepare()
             keys[i] = key
         except UnreadableImage as error:
