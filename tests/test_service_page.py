@@ -199,6 +199,7 @@ def test_a_cluster_says_how_much_of_it_is_not_shown(
     with running(tmp_path / "adapted.usfda") as port:
         seen = opened(visit, port)
         shown = seen.page.locator("#clusters li")
+        field = seen.page.get_by_label(f"Name of cluster {cluster.number}")
         for kept, text in (
             (alike[:1], f": 1 kept image, of about {cluster.samples}"),
             (alike, f": {len(alike)} kept images"),
@@ -207,6 +208,10 @@ def test_a_cluster_says_how_much_of_it_is_not_shown(
             title = shown.get_by_role("heading", name=f"Cluster {cluster.number}{text}", exact=True)
             title.wait_for()
             assert shown.get_by_text("Most of this cluster is not shown here").count() == (kept != alike)
+            if kept != alike:
+                field.fill("gir")  # half typed when the clusters are shown anew
+        seen.page.keyboard.type("affe")
+        assert field.input_value() == "giraffe"
         assert seen.faults_of_access() == []
         check_quiet(seen, port)
 

@@ -7,6 +7,7 @@ const CLUSTERS = 6; // that are shown at first
 const WATCH = 1000; // milliseconds between two looks at an adaptation
 let model = null;
 let allClusters = false;
+const names = new Map(); // the fields for names of clusters: what is half typed stays when they are shown anew
 
 // Images
 
@@ -36,7 +37,9 @@ onChange(() => Promise.all([showModel(), look()]));
 // The model
 
 async function showModel() {
-  model = await json("/model");
+  const now = await json("/model");
+  if (now.hash !== model?.hash) names.clear(); // its clusters are others
+  model = now;
   find("serving").textContent = `Model ${model.hash.slice(0, 12)} · ${count(model.classes.length, "class", "classes")}`;
   const taught = new Set((model.findings?.taught ?? []).map((one) => one.name));
   find("classes").replaceChildren(...model.classes.map((name) => (
@@ -83,7 +86,9 @@ function showClusters() {
   find("clusters-text").textContent = model.clusters.length
     ? "Images that look alike. Give a cluster a name, and it is a class at once; with the name of a class it joins that one."
     : "None among the kept images. An adaptation may find some.";
+  const focused = document.activeElement;
   find("clusters").replaceChildren(...shown.map(makeCluster));
+  if (focused !== document.activeElement) focused.focus();
   find("all-clusters").hidden = shown.length === model.clusters.length;
 }
 
@@ -93,8 +98,10 @@ find("all-clusters").addEventListener("click", () => {
 });
 
 function makeCluster({ number, images, samples, examples }) {
-  const field = element("input", { type: "text", required: true, maxLength: 255, ariaLabel: `Name of cluster ${number}` });
-  field.placeholder = "name";
+  const field = names.get(number) ?? element("input", {
+    type: "text", required: true, maxLength: 255, placeholder: "name", ariaLabel: `Name of cluster ${number}`,
+  });
+  names.set(number, field);
   const form = element("form", {}, field, element("button", { textContent: "Name it", ariaLabel: `Name cluster ${number}` }));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
