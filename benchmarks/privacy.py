@@ -93,8 +93,8 @@ def attacked(make: Callable[[np.ndarray], Vendor], X: np.ndarray, y: np.ndarray,
         others = [scores(make(seen), X, y) for seen in inside]
         sharp = {}
         for name in plain:
-            if not all(name in found for found in others):
-                continue
+            if not all(name in found for found in [*others, *(found for _, found in targets)]):
+                continue  # noise has left a covariance that cannot be one
             given = np.stack([found[name] for found in others])
             line = (middle(given, inside) + middle(given, ~inside)) / 2
             sharp[name] = [judged(found[name] - line, seen) for seen, found in targets]
