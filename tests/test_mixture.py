@@ -640,6 +640,17 @@ def test_an_update_by_one_image_changes_nothing(vector_model: Model, caplog: pyt
     assert "too few" not in caplog.text
 
 
+def test_an_update_tells_of_images_that_come_again(vector_model: Model, caplog: pytest.LogCaptureFixture) -> None:
+    X, _ = blobs([0, 1, 2, 7, 8], 20, shift=0.5, seed=1)
+    adapted = adapt(vector_model, X[::2])
+    later = adapt(adapted, X[1::2], update=True)
+    assert "count twice" not in caplog.text
+    for piece in (X, X[1::2]):
+        caplog.clear()
+        adapt(later, piece, update=True)
+        assert "of these images were adapted to before and count twice" in caplog.text
+
+
 def test_an_update_that_looks_worse_keeps_what_was_there(vector_model: Model) -> None:
     X, _ = blobs([0, 1, 2, 7, 8], 20, shift=0.5, seed=1)
     adapted = adapt(vector_model, X[::2])

@@ -134,7 +134,7 @@ def adapt(
         typer.Option(metavar="P", help="Call no more than this share of TARGET unknown, as `10%`, `10` or `0.1`."),
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Go on from a MODEL that was adapted before, with further images.")
+        bool, typer.Option("--update", help="Go on from a MODEL that was adapted before, with new images only.")
     ] = False,
     seed: Seed = 0,
     settings: Annotated[

@@ -159,6 +159,16 @@ def summarise(z: np.ndarray, points: Points, component: np.ndarray, seed: int) -
     return (share @ points.x / counts[:, None]).astype(np.float32), counts.astype(np.float32)
 
 
+def repeated(x: np.ndarray, summary: np.ndarray) -> int:
+    """How many of the samples x̃ are certain to be in a summary: a group g of two, a and b, has 2g − a = b."""
+    unit = normalise(x)
+    one = (normalise(summary) @ unit.T).argmax(1)
+    other = 2 * summary - x[one]
+    two = (normalise(other) @ unit.T).argmax(1)
+    same = np.linalg.norm(x[two] - other, axis=1) < 1e-3 * np.linalg.norm(other, axis=1)
+    return len({*one[same].tolist(), *two[same].tolist()})
+
+
 def components(
     v: np.ndarray,
     best: np.ndarray,

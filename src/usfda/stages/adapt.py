@@ -20,7 +20,7 @@ from ..methods.checks import CheckSettings, check
 from ..methods.decision import STRICTNESS, check_strictness
 from ..methods.groups import FEW, FEWEST, UsfdaSettings
 from ..methods.heads import UsfdaHead, starting_head
-from ..methods.mixture import Points, fit_mixture, typicality_of
+from ..methods.mixture import Points, fit_mixture, repeated, typicality_of
 from ..methods.settings import PaperSettings
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model, versions
@@ -222,6 +222,9 @@ def _adapt_usfda(
         return card | {"learnable_parameters": 0}
     if earlier is not None:
         new = points
+        if again := repeated(new.x, earlier.summary):
+            said = "at least %d of these images were adapted to before and count twice now; give --update new images only"
+            log.warning(said, again)
         points = new.with_more(Points.of_summary(earlier))
         now = typicality_of(geometry, new.x, points.mean, settings)
         share = new.weight.sum() / points.weight.sum()
