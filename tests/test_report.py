@@ -173,7 +173,7 @@ def test_sentences_and_next_steps() -> None:
     steps = {step.name: step.command for step in next_steps(found, "it's mine.usfda", "new photos")}
     assert list(steps) == ["look", "teach", "use it"]
     quoted = "'it'\"'\"'s mine.usfda'"
-    assert steps["teach"] == f"usfda teach {quoted} --name 4=NAME --name 1=NAME -o {quoted}"
+    assert steps["teach"] == f"usfda teach {quoted} --name 4=NAME --name 1=NAME -o taught.usfda"
     assert steps["look"] == f"usfda report {quoted} 'new photos' -o report.html"
     assert "a guess" in found.trust()
     for verdict in ("unclear", "worse"):
@@ -358,7 +358,7 @@ def test_clusters_are_named_and_taught_in_one_line(report: Path, visit: Open) ->
     page = visit(report.as_uri(), permissions=["clipboard-read", "clipboard-write"]).page
     open_view(page, "Clusters of the unknown")
     line = page.locator("#teaching code")
-    assert re.fullmatch(r"usfda teach 'my client.usfda' --name \d+=NAME -o 'my client.usfda'", line.inner_text())
+    assert re.fullmatch(r"usfda teach 'my client.usfda' --name \d+=NAME -o taught.usfda", line.inner_text())
     page.get_by_label("Name of cluster 2").fill("zebra's")
     page.get_by_label("Name of cluster 1").fill("giraffe")
     quoted = "'2=zebra'\"'\"'s'"

@@ -158,7 +158,7 @@ def adapt(
 
     Example: `usfda adapt vendor.usfda new-photos/ -o client.usfda`
 
-    More images, later: `usfda adapt client.usfda newer-photos/ --update -o client.usfda`
+    More images, later: `usfda adapt client.usfda newer-photos/ --update -o newer.usfda`
     """
     from ..data.reading import read_several, read_target
     from ..methods.groups import UsfdaSettings

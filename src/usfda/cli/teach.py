@@ -39,8 +39,8 @@ def teach(
     From then on they are classes like the others, also after `adapt --update`. EXAMPLES of a class that the model has
     help it to find more of it. The clusters that remain are numbered anew.
 
-    Examples: `usfda teach client.usfda --name 3=giraffe --name 5=zebra -o client.usfda` or
-    `usfda teach client.usfda examples/ -o client.usfda`
+    Examples: `usfda teach client.usfda --name 3=giraffe --name 5=zebra -o taught.usfda` or
+    `usfda teach client.usfda examples/ -o taught.usfda`; a file of another name is a way back
     """
     from ..methods.findings import count
     from ..stages.teach import teach as run
@@ -58,14 +58,14 @@ def teach(
             log.info("  cluster %d joins %s", number, known)
     for line in findings.sentences():
         log.info("  %s", line)
-    file = used = shlex.quote(str(output))
+    used = shlex.quote(str(output))
     if needed := missing_backbone(after, without_backbone):
         used += f" --backbone {needed}"
     if findings.clusters:
         log.info("  the clusters that remain have new numbers: look at them again before you name another")
         log.info("look:    usfda report %s PATH... -o report.html", used)
     log.info("use it:  usfda predict %s PATH...", used)
-    log.info("more:    usfda adapt %s PATH... --update -o %s", used, file)
+    log.info("more:    usfda adapt %s PATH... --update -o newer.usfda", used)
 
 
 def clusters_of(pairs: list[str] | None) -> dict[int, str]:

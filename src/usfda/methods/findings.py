@@ -251,10 +251,11 @@ def next_steps(findings: Findings | None, model: str, *target: str, backbone: st
     steps = [Step("look", f"usfda report {used} {place} -o report.html", "see the images, their labels and clusters")]
     if findings.clusters:
         named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:SHOWN])  # together: it numbers anew
-        steps.append(Step("teach", f"usfda teach {file} {named} -o {file}", "clusters that you name become classes"))
+        why = "clusters that you name become classes; a list `path,label` in their place mends wrong labels"
+        steps.append(Step("teach", f"usfda teach {file} {named} -o taught.usfda", why))
     elif findings.verdict in ("better", "unclear"):
         why = "a folder with one folder for each new class, a few images in each"
-        steps.append(Step("teach", f"usfda teach {used} EXAMPLES -o {file}", why))
+        steps.append(Step("teach", f"usfda teach {used} EXAMPLES -o taught.usfda", why))
     if findings.verdict != "better":
         steps.append(Step("check", f"usfda evaluate {used} LABELLED", "measure it on some images that you label"))
     return [*steps, Step("use it", f"usfda predict {used} PATH...", "labels for further images")]

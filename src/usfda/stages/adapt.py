@@ -223,7 +223,7 @@ def _adapt_usfda(
     if earlier is not None:
         new = points
         if again := repeated(new.x, earlier.summary):
-            said = "at least %d of these images were adapted to before and count twice now; give --update new images only"
+            said = "at least %d of these images were adapted to before and count twice: give --update new images only"
             log.warning(said, again)
         points = new.with_more(Points.of_summary(earlier))
         now = typicality_of(geometry, new.x, points.mean, settings)
