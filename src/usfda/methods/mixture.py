@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -220,26 +221,66 @@ def _settled(
     return z, smooth_over_neighbours(z, graph, settings.rounds), graph
 
 
-def fit_mixture(
-    geometry: Geometry,
-    points: Points,
-    settings: UsfdaSettings,
-    seed: int,
-    typicality: float | None = None,
-    prototypes: np.ndarray | None = None,
-) -> tuple[UsfdaHead, Groups, NeighbourGraph]:
-    """The head for a target.
+@dataclass(frozen=True)
+class Before:
+    """What an update goes on from.
 
-    ``typicality`` is that of the samples, where some of the points are groups of them. ``prototypes`` are those of the
-    source classes and then of taught ones, where they are not the geometry's alone.
+    Parameters
+    ----------
+    head : UsfdaHead
+        Of the model as it was.
+    typicality : float
+        ρ of all samples, which means of several do not tell.
+    taught : sequence of int
+        The classes that the client has added, or added to.
+    """
+
+    head: UsfdaHead
+    typicality: float
+    taught: Sequence[int]
+
+    @property
+    def prototypes(self) -> np.ndarray:
+        """The vendor's and those of taught classes; where the client added to a class, its centre as it was then."""
+        own = np.concatenate([self.head.geometry.prototypes, self.head.prototypes])
+        joined = [c for c in self.taught if c < len(self.head.geometry.prototypes)]
+        own[joined] = self.head.centres[joined]
+        return own
+
+    def taken(self, x: np.ndarray) -> np.ndarray:
+        """The taught class that the model took each x̃ for; −1 where it was none."""
+        p = self.head.of_points(self.head.geometry.project(x, self.head.mean))
+        classes = p[:, : self.head.classes]
+        is_taught = np.isin(classes.argmax(1), self.taught) & (classes.max(1) >= p[:, self.head.classes :].sum(1))
+        return np.where(is_taught, classes.argmax(1), -1)
+
+
+def fit_mixture(
+    geometry: Geometry, points: Points, settings: UsfdaSettings, seed: int, before: Before | None = None
+) -> tuple[UsfdaHead, Groups, NeighbourGraph]:
+    """The head for a target; with ``before``, some of the points are groups that stand for earlier ones.
+
+    A taught class is found by its centre, which target samples are more similar to than to any prototype of the
+    vendor's. Both in one pair of groups would leave the vendor's classes with the unknown. So who is of a vendor's
+    class is told as if nothing had been taught. Before that, a sample is of a taught class where the earlier model took
+    it for one, and where it is known among all classes.
     """
     cohesion, mean = float(geometry.cohesion), points.mean
-    prototypes = geometry.prototypes if prototypes is None else prototypes
-    taught = prototypes[len(geometry.prototypes) :]
+    prototypes = geometry.prototypes if before is None else before.prototypes
     z, v, graph = _settled(geometry, points.x, mean, settings, len(prototypes))
-    similarity = v @ prototypes.T
-    groups = fit_known_unknown(similarity, graph.density, cohesion, settings, points.weight, typicality)
-    centres, mass = components(v, similarity.argmax(1), groups.known >= 0.5, prototypes, points, settings, seed)
+    typicality = None if before is None else before.typicality
+
+    def groups_by(similarity: np.ndarray) -> Groups:
+        return fit_known_unknown(similarity, graph.density, cohesion, settings, points.weight, typicality)
+
+    similarity = v @ geometry.prototypes.T
+    groups = groups_by(similarity)
+    best, known = similarity.argmax(1), groups.known >= 0.5
+    if before is not None and len(before.taught):
+        taken = before.taken(points.x)
+        is_taught = (taken >= 0) & (groups_by(v @ prototypes.T).known >= 0.5)
+        best, known = np.where(is_taught, taken, best), known | is_taught
+    centres, mass = components(v, best, known, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale, typical = (np.asarray(value, np.float32) for value in (settings.scale, groups.typicality))
     cosine = z @ centres.T
@@ -247,5 +288,6 @@ def fit_mixture(
     likeness = min(cohesion, float(np.average(cosine[single].max(1), weights=points.weight[single])))
     rest = np.asarray(settings.rest * max(likeness, 0), np.float32)
     summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)
+    taught = prototypes[len(geometry.prototypes) :]
     head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical, taught, rest)
     return head, groups, graph

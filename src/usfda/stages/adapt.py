@@ -20,7 +20,7 @@ from ..methods.checks import CheckSettings, check
 from ..methods.decision import STRICTNESS, check_strictness
 from ..methods.groups import FEW, FEWEST, UsfdaSettings
 from ..methods.heads import UsfdaHead, starting_head
-from ..methods.mixture import Points, fit_mixture, repeated, typicality_of
+from ..methods.mixture import Before, Points, fit_mixture, repeated, typicality_of
 from ..methods.settings import PaperSettings
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model, versions
@@ -176,14 +176,6 @@ def _earlier(model: Model, method: Method) -> UsfdaHead:
     )
 
 
-def _prototypes(model: Model, earlier: UsfdaHead) -> np.ndarray:
-    """By which an update finds the classes: the vendor's, but where the client added to a class, as it was then."""
-    own = np.concatenate([earlier.geometry.prototypes, earlier.prototypes])
-    joined = [model.source_classes.index(name) for name in model.card["deployment"].get("joined", ())]
-    own[joined] = earlier.centres[joined]
-    return own
-
-
 def _bound_rejections(model: Model, X: Matrix) -> None:
     """Lower the strictness so far that no more of the target is called unknown than was asked for."""
     card = model.card["deployment"]
@@ -213,7 +205,7 @@ def _adapt_usfda(
     some = np.arange(len(X))
     if len(X) > settings.most:
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
-    points, typicality = Points.of_samples(signed_root(X[some]), len(X)), None
+    points, before = Points.of_samples(signed_root(X[some]), len(X)), None
     if len(points.x) < FEWEST:
         said = "one target sample, or copies of one, say nothing about their domain"
         log.warning("%s: the %s decision is kept", said, "source model's" if earlier is None else "earlier")
@@ -229,17 +221,18 @@ def _adapt_usfda(
         now = typicality_of(geometry, new.x, points.mean, settings)
         share = new.weight.sum() / points.weight.sum()
         typicality = float(share * now + (1 - share) * earlier.typicality)
-    prototypes = None if earlier is None else _prototypes(model, earlier)
-    head, groups, graph = fit_mixture(geometry, points, settings, seed, typicality, prototypes)
+        joined = [model.source_classes.index(name) for name in model.card["deployment"].get("joined", ())]
+        before = Before(earlier, typicality, [*joined, *range(len(model.source_classes), earlier.classes)])
+    head, groups, graph = fit_mixture(geometry, points, settings, seed, before)
     V = signed_square(points.x)
     # The verdict is about ½, for which its limits were chosen: another strictness moves the source model as well.
-    before = model.labels_of(model.decide(V, STRICTNESS))
+    source = model.labels_of(model.decide(V, STRICTNESS))
     start, model.head = model.head, head
     decided = model.decide(V)
     assert decided.probability is not None
     count_taught(model, decided, points.weight)
     after = model.labels_of(dataclasses.replace(decided, known=decided.score >= STRICTNESS))
-    found = check(graph, before, after, decided.probability, model.classes_, groups.evidence, limits, points.weight)
+    found = check(graph, source, after, decided.probability, model.classes_, groups.evidence, limits, points.weight)
     if found["verdict"] == "worse":
         model.head = earlier or start
         decided = model.decide(V)
