@@ -126,6 +126,22 @@ def test_what_was_taught_survives_an_update(
     assert "giraffe, zebra" in caplog.text
 
 
+@pytest.mark.parametrize("shift", [4.0, 5.0])
+def test_an_update_of_a_taught_model_keeps_the_vendors_classes(vector_model: Model, shift: float) -> None:
+    """Fault: beside taught classes, whose centres are the target's own, the vendor's seemed too unlike to be known."""
+    own_way = np.random.default_rng(7).normal(0, shift, (10, 32)).astype(np.float32)  # of each class
+    (X, y), (more, _) = (
+        (X + own_way[[int(name[1:]) for name in y]], y)
+        for X, y in (blobs([0, 1, 2, 3, 7, 8], 30, seed=seed) for seed in (1, 2))
+    )
+    adapted = adapt(vector_model, X)
+    taught = teach(adapted, names=majority(adapted, X, y))
+    assert {"c7", "c8"} & set(taught.classes_)
+    right = taught.predict(X) == y
+    assert right[np.isin(y, adapted.classes_)].mean() > 0.95
+    assert (adapt(taught, more, update=True).predict(X) == y)[right].mean() > 0.95
+
+
 def test_every_figure_says_what_it_is_of(
     adapted: Model, target: tuple[np.ndarray, np.ndarray], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
