@@ -8,6 +8,7 @@ its calls of usfda are still checked for commands and options that do not exist.
 from __future__ import annotations
 
 import doctest
+import json
 import os
 import re
 import shlex
@@ -216,6 +217,21 @@ def test_the_page_of_http_has_every_route(models: Path) -> None:
         for verb in verbs:
             route = re.sub(r"{\w+}", "SHA256", f"`{verb.upper()} {path}`")
             assert route in page, f"docs/http.md does not tell of {route}"
+
+
+def test_the_pages_name_every_key_of_what_is_written(place: Path) -> None:
+    """What ``predict`` and ``adapt --json`` write is explained, key by key."""
+    usfda = [sys.executable, "-m", "usfda", "--quiet"]
+    subprocess.run([*usfda, "predict", "client.usfda", "new-photos", "-o", "labels.csv"], check=True)
+    columns = (place / "labels.csv").read_text().partition("\n")[0].split(",")
+    page = (TOP / "docs" / "inputs.md").read_text()
+    assert [name for name in columns if f"`{name}`" not in page] == []
+    subprocess.run(
+        [*usfda, "adapt", "vendor.usfda", "new-photos", "-o", "new.usfda", "--json", "found.json"], check=True
+    )
+    found = json.loads((place / "found.json").read_text())
+    page = (TOP / "docs" / "model-file.md").read_text().split("\n## What an adaptation found\n")[1]
+    assert [name for name in (*found, *found["check"]) if f"`{name}`" not in page] == []
 
 
 def between(page: str, start: str, end: str) -> str:
