@@ -59,8 +59,13 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     assert "adapted to 40 samples" in " ".join(notes.split())
     assert "% unknown, likely between" in notes
     assert "the source model" in notes
+    findings = usfda.load(client).findings
+    assert findings is not None
+    assert notes.count(findings.trust()) == 1
+    assert findings.trust() in run("inspect", client)[1]
     card = json.loads((tmp_path / "a.json").read_text())
     assert card["method"] == "usfda"
+    assert card["sentences"] == findings.sentences()
     low, high = card["check"]["unknown_interval"]
     assert 0 <= low <= card["check"]["unknown_estimate"] <= high <= 100
     for names in card["examples"].values():

@@ -77,7 +77,7 @@ def test_it_says_what_the_model_says(client: Model, report: Path, new_photos: Pa
         assert record.cluster == (None if known else samples["cluster"][i])
         assert record.top[0][0] == data["classes"][samples["top"][i][0]]
     assert client.findings is not None
-    assert data["findings"]["sentences"] == client.findings.sentences()
+    assert [*data["findings"]["sentences"], data["trust"]] == client.findings.sentences(), "each in its place, once"
     assert data["trust"] == client.findings.trust()
     assert sum(data["counts"]) == sum(record.label != "unknown" for record in records)
     for axis in ("x", "y"):

@@ -451,6 +451,7 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert found["hash"] == accepted
         assert found["classes"] == model.classes_
         assert found["findings"]["sentences"] == ready["findings"]["sentences"] == model.findings.sentences()
+        assert model.findings.trust() in ready["findings"]["sentences"], "before it is accepted"
         assert found["earlier"] == 1
 
         cluster = found["clusters"][0]

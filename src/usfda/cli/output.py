@@ -230,7 +230,7 @@ def describe_adaptation(
 ) -> Iterator[str]:
     """What was found, what to look at, and the next commands; ``reported``: a report is being written already."""
     yield f"{file}: adapted to {adapted_on(findings)}"
-    for line in (*findings.sentences(), findings.trust()):
+    for line in findings.sentences():
         yield f"  {line}"
     for cluster in findings.clusters[:CLUSTERS]:
         if cluster.examples:

@@ -201,7 +201,7 @@ def adapt(
     if signed_by is not None:
         log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)
     card = adapted.card["deployment"]
-    write_json(json_file, card | {"examples": adapted.examples})
+    write_json(json_file, card | {"examples": adapted.examples, "sentences": findings.sentences()})
     if report_file is not None:
         from ..report.build import write_report
 

@@ -138,7 +138,7 @@ class Findings:
         )
 
     def sentences(self) -> list[str]:
-        """In plain words, the most important first."""
+        """In plain words, the most important first; the last is how far the result is to be trusted."""
         lines = []
         if self.unknown_estimate is not None and self.unknown_interval is not None:
             low, high = self.unknown_interval
@@ -163,7 +163,7 @@ class Findings:
             lines.append(f"the unknown form {of}, with {samples} in brackets: {sizes}{more}{none}")
         elif self.alone:
             lines.append(f"{'' if counted else 'about '}{count(self.alone, 'unknown sample')} in no cluster")
-        return lines
+        return [*lines, self.trust()]
 
     def trust(self) -> str:
         """How far the result is to be trusted, as far as that can be told without labels."""

@@ -129,7 +129,8 @@ def report_data(
         "counts": counts,
         "strictness": model.strictness,
         "answers": answers.sentences(),
-        "findings": None if findings is None else asdict(findings) | {"sentences": findings.sentences()},
+        # Without the last, which is the trust that has a place of its own, or that labels say more of.
+        "findings": None if findings is None else asdict(findings) | {"sentences": findings.sentences()[:-1]},
         "trust": trust,
         "steps": [asdict(step) for step in steps],
         "folder": folder,
