@@ -62,7 +62,10 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     findings = usfda.load(client).findings
     assert findings is not None
     assert notes.count(findings.trust()) == 1
-    assert findings.trust() in run("inspect", client)[1]
+    inspected = run("inspect", client)[1]
+    assert findings.trust() in inspected
+    for said in (notes, inspected, usfda.load(client).page()):
+        assert "hand it on as you would these images" in said
     card = json.loads((tmp_path / "a.json").read_text())
     assert card["method"] == "usfda"
     assert card["sentences"] == findings.sentences()

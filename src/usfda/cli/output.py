@@ -22,7 +22,7 @@ from rich.table import Table
 from ..errors import InputError
 from ..files import atomic_write
 from ..memory import THREAD, check_room
-from ..methods.findings import Findings, count, next_steps, privacy_sentence
+from ..methods.findings import OF_TARGET, Findings, count, next_steps, privacy_sentence
 from ..urls import Url, filesystem, is_url, place_of
 
 log = logging.getLogger("usfda")
@@ -241,6 +241,7 @@ def describe_adaptation(
         yield "  the report shows the other clusters"
     if findings.earlier_samples and findings.clusters:
         yield "  the clusters have new numbers: look at them before you name one"
+    yield f"  {OF_TARGET}"
     for step in next_steps(findings, file, *target, backbone=backbone):
         if not (reported and step.name == "look"):
             yield f"{step.name + ':':<8} {step.command}"
@@ -303,7 +304,7 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
         form = "{accuracy} % of {samples} samples with head {head}, {rejected} % rejected"
         yield "held-out source", form.format(**card["validation"])
     if "privacy" in card:  # files of older versions have none
-        yield "privacy", privacy_sentence(card["privacy"])
+        yield "privacy", f"of the vendor's images: {privacy_sentence(card['privacy'])}"
     yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
     if "history" in card:
         yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})
@@ -312,7 +313,7 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
         yield "adapted on", adapted_on(model.findings)
         with_what = {"method": deployed["method"], "strictness": deployed["strictness"], "seed": deployed["seed"]}
         yield "adapted with", _pairs(with_what | deployed["settings"])
-        for line in model.findings.sentences():
+        for line in (*model.findings.sentences(), OF_TARGET):
             yield "", line
 
 
