@@ -59,8 +59,16 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     assert "adapted to 40 samples" in " ".join(notes.split())
     assert "% unknown, likely between" in notes
     assert "the source model" in notes
+    findings = usfda.load(client).findings
+    assert findings is not None
+    assert notes.count(findings.trust()) == 1
+    inspected = run("inspect", client)[1]
+    assert findings.trust() in inspected
+    for said in (notes, inspected, usfda.load(client).page()):
+        assert "hand it on as you would these images" in said
     card = json.loads((tmp_path / "a.json").read_text())
     assert card["method"] == "usfda"
+    assert card["sentences"] == findings.sentences()
     low, high = card["check"]["unknown_interval"]
     assert 0 <= low <= card["check"]["unknown_estimate"] <= high <= 100
     for names in card["examples"].values():
@@ -377,6 +385,42 @@ def test_predict_without_a_store(run: Run, image_vendor: Path, new_photos: Path,
     assert (cache / "features").exists()
     assert without == nowhere == with_store
     assert len(without.splitlines()) == 41
+
+
+def test_names_that_are_not_utf8_leave_every_file_readable(
+    run: Run, image_vendor: Path, new_photos: Path, tmp_path: Path
+) -> None:
+    """Fault: their bytes were written as they are, and no program could read the file."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    target, client = tmp_path / "target", tmp_path / "client.usfda"
+    other = os.fsdecode(b"\xe9")  # é in Latin-1
+    for photo in new_photos.rglob("*.png"):
+        folder = target / photo.parent.name.replace("5", f"5-{other}")
+        folder.mkdir(parents=True, exist_ok=True)
+        shutil.copy(photo, folder / f"{other}{photo.name}")
+    found = []
+    for suffix in ("csv", "jsonl", "parquet"):
+        code, _, said = run("predict", image_vendor, target, "-o", tmp_path / f"p.{suffix}")
+        assert code == 0
+        assert said.count("names that are not UTF-8: 40, written with escapes, as ") == 1
+    with (tmp_path / "p.csv").open(encoding="utf-8") as file:
+        found.append([row["path"] for row in csv.DictReader(file)])
+    lines = (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()
+    found.append([json.loads(line)["path"] for line in lines])
+    found.append(parquet.read_table(tmp_path / "p.parquet")["path"].to_pylist())
+    assert found[0] == found[1] == found[2]
+    assert found[0][0] == f"{target}/kind0/\\udce9000.png"
+    assert run("adapt", image_vendor, target, "-o", client, "--json", tmp_path / "a.json")[0] == 0
+    examples = json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["examples"]
+    assert set() < {name for names in examples.values() for name in names} <= set(found[0])
+    code, _, said = run("evaluate", client, target, "--json", tmp_path / "e.json")
+    assert code == 0
+    assert "names that are not UTF-8: 1," in said
+    result = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
+    assert result["private_classes"] == ["kind4", "kind5-\\udce9"]
+    code, _, said = run("adapt", image_vendor, tmp_path / "p.csv", "-o", client)
+    assert code == 2
+    assert "none of its files exists, the first is" in said
 
 
 def test_all_commands_work_where_nothing_can_be_kept(run: Run, photos: Path, new_photos: Path, tmp_path: Path) -> None:

@@ -41,6 +41,37 @@ def test_the_estimator_adapts_and_keeps_the_type_of_labels(labels: np.ndarray, u
     assert unknown not in never.predict(target).tolist()
 
 
+@pytest.mark.parametrize(
+    ("labels", "given", "unknown"),
+    [
+        (np.arange(5), None, -1),
+        (np.asarray(list("vwxyz")), None, "unknown"),
+        (np.asarray(list("vwxyz"), dtype=object), None, "unknown"),
+        (np.asarray(list("vwxyz")), -1, -1),
+        (np.arange(5), "new", "new"),
+    ],
+)
+def test_unknown_can_be_compared_with_what_was_asked_for(labels: np.ndarray, given: Any, unknown: Any) -> None:
+    """Fault: with names for classes it was the text '-1', which equals no number."""
+    X, y = blobs([0, 1, 2, 3, 4], 30)
+    target, truth = blobs([0, 1, 7, 8], 30, shift=0.5, seed=1)
+    names = [labels[int(name[1])] for name in y.tolist()]
+    predicted = UsfdaClassifier(unknown_label=given).fit(X, names).adapt(target).predict(target)
+    assert np.mean((predicted == unknown) == np.isin(truth, ["c7", "c8"])) > 0.9
+    assert np.mean(predicted[truth == "c0"] == labels[0]) > 0.9
+
+
+def test_the_estimator_says_what_it_takes(photos: Path) -> None:
+    """Fault: paths could not be converted to float."""
+    paths = sorted(photos.rglob("*.png"))
+    for places in (photos, str(photos), paths, [str(path) for path in paths], np.asarray([str(p) for p in paths])):
+        with pytest.raises(InputError, match=r"array of shape \(samples, dimensions\); .* are for usfda\.procure"):
+            UsfdaClassifier().fit(places, [path.parent.name for path in paths])
+    X, y = blobs([0, 1], 30)
+    with pytest.raises(InputError, match=r"unknown_label 'c1' is one of the classes; give another"):
+        UsfdaClassifier(unknown_label="c1").fit(X, y).adapt(X)
+
+
 @pytest.fixture
 def adapted(vector_model: Model) -> Model:
     return adapt(vector_model, blobs([0, 1, 7, 8], 30, shift=0.5, seed=1)[0])

@@ -216,11 +216,20 @@ def test_the_commands_say_it_and_old_files_have_none(tmp_path: Path, photos: Pat
     file = str(tmp_path / "vendor.usfda")
     command = ["procure", str(photos), "--backbone", "pixels", "-o", file]
     assert run(app, [*command, "--private"]).exit_code == 0
-    assert "private, 10 images or more of every class" in run(app, ["inspect", file]).stdout
+    assert "of the vendor's images: private, 10 images or more of every class" in run(app, ["inspect", file]).stdout
     assert run(app, [*command, "--epsilon", "8"]).exit_code == 0
     model = load(file)
     assert "ε = 8" in run(app, ["inspect", file]).stdout
     assert "ε = 8" in model.page()
+    said = run(app, ["inspect", file]).stdout
+    assert "no attack tells members of the source with an AUC above 0." in said
+    assert "no code in it is run, its backbone is a graph of layers that was checked; SECURITY.md says" in said
+    assert "the images that it was adapted to" not in said
+    assert run(app, [*command, "--epsilon", "30"]).exit_code == 0
+    for said in (run(app, ["inspect", file]).stdout, load(file).page().replace("\\", "")):
+        assert "ε = 30 with δ = 1e-05: at this ε theory gives no useful bound" in said
+        assert "AUC" not in said
+    model = load(file)
     del model.card["procurement"]["privacy"]
     model.save(file)
     assert "privacy" not in run(app, ["inspect", file]).stdout

@@ -333,6 +333,20 @@ def test_means_and_deviations_of_the_tables(tmp_path: Path) -> None:
     assert result.title == "Table 2: Office-31"
 
 
+def test_the_command_of_the_readme_shows_the_figures_in_brackets(tmp_path: Path) -> None:
+    """Fault: accuracy without rejection stood in runs.jsonl alone."""
+    for seed, name in enumerate(("amazon", "dslr", "webcam")):
+        write(tmp_path / name, list(OFFICE31), 3, seed=seed)
+    script = Path(__file__).parents[1] / "benchmarks" / "check.py"
+    options = ["-o", str(tmp_path / "runs"), "--gaps", "closed", "--backbone", "pixels"]
+    ran = subprocess.run([sys.executable, script, tmp_path, *options], capture_output=True, text=True, check=True)
+    head, _, row = ([cell.strip() for cell in line.split("|")] for line in ran.stdout.strip().splitlines())
+    shown = dict(zip(head, row, strict=True))
+    records = [json.loads(line) for line in (tmp_path / "runs" / "runs.jsonl").read_text().splitlines()]
+    assert shown["figure"] == f"{np.mean([record['shared_accuracy'] for record in records]):.1f}"
+    assert shown["without rejection"] == f"{np.mean([record['closed_accuracy'] for record in records]):.1f}"
+
+
 def test_only_what_is_printed_is_the_papers() -> None:
     found = printed()
     assert str(found["Office-31", "A-D", "USFDA", "T_avg"]) == "88.47 ± 0.3"

@@ -451,6 +451,7 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert found["hash"] == accepted
         assert found["classes"] == model.classes_
         assert found["findings"]["sentences"] == ready["findings"]["sentences"] == model.findings.sentences()
+        assert model.findings.trust() in ready["findings"]["sentences"], "before it is accepted"
         assert found["earlier"] == 1
 
         cluster = found["clusters"][0]
@@ -484,10 +485,12 @@ def test_adapt_accept_teach_and_roll_back(vendor: Path, target: list[Path], tmp_
         assert web.post("/model/rollback", params={"model": taught["model"]}).json()["model"] == accepted
         twice = web.post("/model/rollback", params={"model": taught["model"]})
         assert twice.status_code == 409, "one that was sent twice gives up one model"
-        assert "another model serves by now" in twice.json()["detail"]
+        assert "another model serves by now, and is not given up" in twice.json()["detail"]
         assert web.send_images(target).json() == after
         named = {str(cluster["number"]): "giraffe"}
-        assert web.post("/teach", json=named, params={"model": taught["model"]}).status_code == 409, "other clusters"
+        refused = web.post("/teach", json=named, params={"model": taught["model"]})
+        assert refused.status_code == 409
+        assert "another model serves by now, perhaps with other clusters" in refused.json()["detail"]
         assert web.post("/teach", json=named, params={"model": accepted}).json()["model"] == taught["model"]
 
         again = web.post("/adapt")

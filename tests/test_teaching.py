@@ -108,6 +108,20 @@ def test_a_cluster_may_be_a_class_that_is_there(adapted: Model, target: tuple[np
     assert np.mean(taught.predict(X)[np.isin(y, list(NEW.values()))] == "c2") > 0.5
 
 
+def test_what_seems_absent_is_told_anew(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
+    """Fault: a class that a cluster had joined still seemed absent, and one that had lost its images did not."""
+    X, y = target
+    assert adapted.findings is not None
+    assert adapted.findings.absent == ("c2", "c3", "c4")
+    joined = teach(adapted, names=dict.fromkeys(majority(adapted, X, y), "c2")).findings
+    assert joined is not None
+    assert joined.absent == ("c3", "c4")
+    taken = teach(adapted, X[y == "c1"], ["mine"] * sum(y == "c1"))
+    assert "c1" not in taken.predict(X)
+    assert taken.findings is not None
+    assert taken.findings.absent == ("c1", "c2", "c3", "c4")
+
+
 def test_what_was_taught_survives_an_update(
     adapted: Model, target: tuple[np.ndarray, np.ndarray], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -9,6 +11,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .data.reading import UNKNOWN
+from .errors import InputError
 from .methods.decision import Decision
 from .stages.adapt import adapt
 from .stages.procure import procure
@@ -19,8 +23,10 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    unknown_label : object
-        What ``predict`` gives for unknown, after ``adapt``. Before it every sample gets its best class.
+    unknown_label : object, optional
+        What ``predict`` gives for unknown, after ``adapt``; before it every sample gets its best class. By default
+        ``"unknown"`` where the classes are names, −1 where they are numbers. A name among numbers, or a number among
+        names, stays what it is, in an array of objects.
     strictness : float
         A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily).
     random_state : int
@@ -35,15 +41,17 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Examples
     --------
-    >>> classifier = UsfdaClassifier().fit(X, y).adapt(X_target)      # doctest: +SKIP
+    >>> classifier = UsfdaClassifier().fit(X, ["cat", "dog", …]).adapt(X_target)      # doctest: +SKIP
     >>> classifier.predict(X_target)                     # doctest: +SKIP
+    array(['dog', 'unknown', 'cat'], dtype='<U7')
     """
 
-    def __init__(self, *, unknown_label: Any = -1, strictness: float = 0.5, random_state: int = 0):
+    def __init__(self, *, unknown_label: Any = None, strictness: float = 0.5, random_state: int = 0):
         self.unknown_label, self.strictness, self.random_state = unknown_label, strictness, random_state
 
     def fit(self, X: Any, y: Any) -> UsfdaClassifier:
         """Learn the classes, as the vendor does."""
+        _check_no_places(X)
         X, y = validate_data(self, X, y, dtype=np.float32)
         check_classification_targets(y)
         self.classes_, place = np.unique(y, return_inverse=True)
@@ -56,14 +64,26 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     def adapt(self, X: Any) -> UsfdaClassifier:
         """Adapt to a target, as the client does, from what ``fit`` has learnt."""
-        check_is_fitted(self)
-        X = validate_data(self, X, dtype=np.float32, reset=False)
+        X = self._vectors(X)
+        if self._unknown() in self.classes_.tolist():
+            raise InputError(f"unknown_label {self._unknown()!r} is one of the classes; give another")
         self.model_ = adapt(self.model_.source_model, X, strictness=self.strictness, seed=self.random_state)
         return self
 
-    def _decide(self, X: Any) -> Decision:
+    def _vectors(self, X: Any) -> np.ndarray:
         check_is_fitted(self)
-        return self.model_.decide(validate_data(self, X, dtype=np.float32, reset=False), self.strictness)
+        _check_no_places(X)
+        vectors: np.ndarray = validate_data(self, X, dtype=np.float32, reset=False)
+        return vectors
+
+    def _unknown(self) -> Any:
+        if self.unknown_label is not None:
+            return self.unknown_label
+        return UNKNOWN if all(isinstance(label, str) for label in self.classes_.tolist()) else -1
+
+    def _decide(self, X: Any) -> Decision:
+        vectors = self._vectors(X)
+        return self.model_.decide(vectors, self.strictness)
 
     def predict(self, X: Any) -> np.ndarray:
         """The class of each sample, or the label for unknown."""
@@ -71,8 +91,11 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         labels: np.ndarray = self.classes_[decided.best]
         if not self.model_.adapted or decided.known.all():
             return labels
-        kind = np.result_type(labels, np.asarray(self.unknown_label))
-        return np.where(decided.known, labels.astype(kind), np.asarray(self.unknown_label, kind))
+        unknown = self._unknown()
+        # NumPy would make a text of a number among names.
+        mixed = isinstance(unknown, str) != (labels.dtype.kind == "U")
+        kind = np.dtype(object) if mixed else np.result_type(labels, np.asarray(unknown))
+        return np.where(decided.known, labels.astype(kind), np.asarray(unknown, kind))
 
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, if the sample is of one of them."""
@@ -85,3 +108,13 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def known_score(self, X: Any) -> np.ndarray:
         """From 0 (unknown) to 1 (known)."""
         return self._decide(X).score
+
+
+def _check_no_places(X: Any) -> None:
+    """Raise an error where images are given by their place, as a folder or paths."""
+    several = isinstance(X, Iterable) and getattr(X, "ndim", 1) == 1
+    if isinstance(next(iter(X), None) if several else X, str | os.PathLike):
+        raise InputError(
+            "X must be vectors, an array of shape (samples, dimensions); "
+            "folders and paths of images are for usfda.procure, usfda.adapt and Model.predict"
+        )

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from .errors import InputError
-from .methods.findings import Findings, count, privacy_sentence
+from .methods.findings import OF_TARGET, Findings, count, privacy_sentence
 
 FILE = "model.usfda"  # the model in a folder that a hub can hold
 PAGE = "README.md"  # its page there
@@ -61,7 +61,7 @@ def card_text(classes: list[str], card: dict[str, Any], findings: Findings | Non
     if findings:
         said = f"{count(findings.samples, 'sample')}, {findings.unknown_share:.1f} % of them called unknown"
         lines += ["", "## Its adaptation", "", f"- method {findings.method}, to {said}"]
-        lines += [f"- {escaped(line)}" for line in findings.sentences()]
+        lines += [f"- {escaped(line)}" for line in (*findings.sentences(), OF_TARGET)]
     lines += ["", "## Limits", "", "Nobody has checked its labels on the target: the findings were made without any."]
     return "\n".join(lines) + "\n"
 

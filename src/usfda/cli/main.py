@@ -243,7 +243,9 @@ def inspect(
     parts = ", ".join(f"{name} {n / 1e6:.1f} MB" for name, n in size.items())
     signature = signature_of(file)
     beside = f"{signature.name} lies beside it; usfda verify checks it" if signature.is_file() else "none beside it"
-    of_file = [("file", f"format {number}: {parts}"), ("sha256", sha256), ("signature", beside)]
+    graph = "" if ready.backbone is None else ", its backbone is a graph of layers that was checked"
+    harm = f"it passed the checks of its format: no code in it is run{graph}; SECURITY.md says what is not promised"
+    of_file = [("file", f"format {number}: {parts}"), ("safety", harm), ("sha256", sha256), ("signature", beside)]
     steps = next_steps(ready.findings, str(model), "NEW-IMAGES", backbone=missing_backbone(ready))
     told = (*describe_model(ready), *of_file, *((step.name, step.command) for step in steps))
     for key, text in told:

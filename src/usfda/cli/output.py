@@ -22,9 +22,10 @@ from rich.table import Table
 from ..errors import InputError
 from ..files import atomic_write
 from ..memory import THREAD, check_room
-from ..methods.findings import Findings, count, next_steps, privacy_sentence
+from ..methods.findings import OF_TARGET, Findings, count, next_steps, privacy_sentence
 from ..urls import Url, filesystem, is_url, place_of
 
+log = logging.getLogger("usfda")
 out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
 console = Console(stderr=True, emoji=False)  # all else
 PIECE = 4096  # records that are written together to Parquet
@@ -99,9 +100,29 @@ def check_output(*paths: Path | Url | None, model: bool = False, inputs: Sequenc
 def write_json(file: Path | None, content: Any) -> None:
     """Write a JSON file, where one is asked for."""
     if file is not None:
-        with atomic_write(file) as out_file:
-            text = json.dumps(content, indent=1, ensure_ascii=False)
-            out_file.write(text.encode(errors="backslashreplace"))  # file names may be other than UTF-8
+        with in_utf8() as escaped, atomic_write(file) as out_file:
+            out_file.write(json.dumps(escaped(content), indent=1, ensure_ascii=False).encode())
+
+
+@contextmanager
+def in_utf8() -> Iterator[Callable[[Any], Any]]:
+    """A function that escapes what UTF-8 cannot hold, as names of files may have; one warning says so at the end."""
+    names: set[str] = set()
+
+    def escaped(value: Any) -> Any:
+        if isinstance(value, str):
+            text = value.encode(errors="backslashreplace").decode()
+            if text != value:
+                names.add(text)
+            return text
+        if isinstance(value, dict):
+            return {escaped(key): escaped(one) for key, one in value.items()}
+        return [escaped(one) for one in value] if isinstance(value, list | tuple) else value
+
+    yield escaped
+    if names:
+        said = "names that are not UTF-8: %d, written with escapes, as %s; to find such a file by its name, rename it"
+        log.warning(said, len(names), min(names))
 
 
 @contextmanager
@@ -114,7 +135,7 @@ def writer_of(path: Path | Url | None, *, binary: bool) -> Iterator[Any]:
         if binary:
             yield raw
             return
-        file = io.TextIOWrapper(raw, "utf-8", "surrogateescape", "")  # file names may be other than UTF-8
+        file = io.TextIOWrapper(raw, "utf-8", newline="")
         yield file
         file.flush()
         file.detach()
@@ -122,9 +143,15 @@ def writer_of(path: Path | Url | None, *, binary: bool) -> Iterator[Any]:
 
 def write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
     """Write records of predictions as ``table``, ``csv``, ``jsonl`` or, to a binary file, ``parquet``."""
-    if form == "parquet":
-        _write_parquet(records, file)
-        return
+    with in_utf8() as escaped:
+        records = (dataclasses.replace(record, path=escaped(record.path)) for record in records)
+        if form == "parquet":
+            _write_parquet(records, file)
+        else:
+            _write_text(records, form, file)
+
+
+def _write_text(records: Iterable[Any], form: str, file: Any) -> None:
     if form == "csv":
         writer = csv.writer(file)
         columns = [f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share")]
@@ -157,7 +184,6 @@ def _write_parquet(records: Iterable[Any], file: Any) -> None:
         while piece := list(itertools.islice(left, PIECE)):
             rows = [dataclasses.asdict(record) for record in piece]
             for row in rows:
-                row["path"] = row["path"].encode(errors="backslashreplace").decode()  # may be other than UTF-8
                 row["top"] = [{"class": name, "share": share} for name, share in row["top"]]
             writer.write_table(pa.Table.from_pylist(rows, schema))
 
@@ -204,7 +230,7 @@ def describe_adaptation(
 ) -> Iterator[str]:
     """What was found, what to look at, and the next commands; ``reported``: a report is being written already."""
     yield f"{file}: adapted to {adapted_on(findings)}"
-    for line in (*findings.sentences(), findings.trust()):
+    for line in findings.sentences():
         yield f"  {line}"
     for cluster in findings.clusters[:CLUSTERS]:
         if cluster.examples:
@@ -215,6 +241,7 @@ def describe_adaptation(
         yield "  the report shows the other clusters"
     if findings.earlier_samples and findings.clusters:
         yield "  the clusters have new numbers: look at them before you name one"
+    yield f"  {OF_TARGET}"
     for step in next_steps(findings, file, *target, backbone=backbone):
         if not (reported and step.name == "look"):
             yield f"{step.name + ':':<8} {step.command}"
@@ -277,7 +304,7 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
         form = "{accuracy} % of {samples} samples with head {head}, {rejected} % rejected"
         yield "held-out source", form.format(**card["validation"])
     if "privacy" in card:  # files of older versions have none
-        yield "privacy", privacy_sentence(card["privacy"])
+        yield "privacy", f"of the vendor's images: {privacy_sentence(card['privacy'])}"
     yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
     if "history" in card:
         yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})
@@ -286,7 +313,7 @@ def describe_model(model: Any) -> Iterable[tuple[str, str]]:
         yield "adapted on", adapted_on(model.findings)
         with_what = {"method": deployed["method"], "strictness": deployed["strictness"], "seed": deployed["seed"]}
         yield "adapted with", _pairs(with_what | deployed["settings"])
-        for line in model.findings.sentences():
+        for line in (*model.findings.sentences(), OF_TARGET):
             yield "", line
 
 

@@ -164,6 +164,7 @@ def adapt(
     from ..methods.groups import UsfdaSettings
     from ..methods.settings import PaperSettings
     from ..stages.adapt import adapt as run
+    from ..stages.common import Clock
 
     config = config_with(ctx.obj, engine, address)
     check_output(output, model=True)
@@ -173,8 +174,10 @@ def adapt(
     if not ready.adapted and isinstance(output, Path) and output.exists() and output.samefile(str(model)):
         raise InputError(f"{output}: is the vendor's file, as it came; name another one for the adapted model")
     samples: Any = read_target(read_several(target), classes=classes)
+    clock = Clock()
     if report_file is not None:  # the report takes the same features
         samples = ready.features(samples, config=config, text="target features")
+    clock.lap("features")
     adapted = run(
         ready,
         samples,
@@ -186,6 +189,7 @@ def adapt(
         settings=settings_of(PaperSettings, settings) if method == "paper" else settings_of(UsfdaSettings, settings),
         config=config,
     )
+    adapted.card["deployment"]["seconds"]["features"] += clock.seconds["features"]
     adapted.save(output, backbone=not without_backbone)
     tracker(adapted)
     findings = adapted.findings
@@ -197,7 +201,7 @@ def adapt(
     if signed_by is not None:
         log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)
     card = adapted.card["deployment"]
-    write_json(json_file, card | {"examples": adapted.examples})
+    write_json(json_file, card | {"examples": adapted.examples, "sentences": findings.sentences()})
     if report_file is not None:
         from ..report.build import write_report
 

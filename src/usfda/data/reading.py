@@ -170,7 +170,8 @@ def check_source(source: Samples | Features) -> None:
         raise InputError(f"the source has a single class ({next(iter(counts))}); at least two are needed")
     if few := sorted(name for name, n in counts.items() if n < 2):
         raise InputError(
-            f"fewer than two usable images in class {', '.join(few)}; add some, or leave it out (--classes)"
+            f"fewer than two usable images in class {', '.join(few)}; add some, remove its folder, or name all others "
+            "with --classes"
         )
     check_class_names(list(counts))
 

@@ -237,6 +237,8 @@ class Features:
         sha256 of each image's content.
     empty : tuple of str
         Names of classes of which no sample is left.
+    skipped : sequence of Path, Url or Held
+        Images that could not be read, and so have no vector.
     """
 
     X: Matrix
@@ -245,6 +247,7 @@ class Features:
     paths: Sequence[Place] | None = None
     keys: Sequence[bytes] | None = None
     empty: tuple[str, ...] = ()
+    skipped: Sequence[Place] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -277,4 +280,4 @@ class Features:
 
     def without_labels(self) -> Features:
         """The same vectors; nothing tells their classes."""
-        return Features(self.X, backbone=self.backbone, paths=self.paths)
+        return Features(self.X, backbone=self.backbone, paths=self.paths, skipped=self.skipped)

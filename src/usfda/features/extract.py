@@ -95,8 +95,8 @@ class Extractor:
         if samples.labels is not None:
             labels = samples.labels[found.index]
             lost = tuple(np.setdiff1d(samples.labels, labels).tolist())
-        paths = Chosen(samples.paths, found.index)
-        return Features(found.X, labels, self.backbone.sha256, paths, found.keys, (*samples.empty, *lost))
+        paths, skipped = (Chosen(samples.paths, index) for index in (found.index, np.asarray(sorted(found.errors))))
+        return Features(found.X, labels, self.backbone.sha256, paths, found.keys, (*samples.empty, *lost), skipped)
 
     def extract(self, job: Job, items: Sequence[Any], text: str = "") -> Extracted:
         """Vectors of all items, which ``job`` reads; what the store has is not computed again."""

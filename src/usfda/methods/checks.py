@@ -64,11 +64,6 @@ def check(
         elif after < before - settings.worse and evidence >= settings.weak:
             # With less evidence next to all is unknown, and κ means little.
             verdict = "worse"
-    mass = weight @ probability[:, :-1]
-    usual = np.median(mass[mass >= 1]) if (mass >= 1).any() else 1.0
-    # A few samples of a class are some, however many the others have; and a few in all need not show every class.
-    least = min(settings.absent * usual, settings.few)
-    enough = weight.sum() >= settings.few * len(classes)
     return {
         "verdict": verdict,
         "consistency": {"source": before, "adapted": after},
@@ -81,5 +76,17 @@ def check(
         "weak": evidence < settings.weak,
         "unknown_estimate": round(100 * share, 2),
         "unknown_interval": [round(100 * float(x), 2) for x in (low, high)],
-        "absent": [name for name, m in zip(classes, mass, strict=True) if enough and m < least],
+        "absent": absent_classes(probability, classes, settings, weight),
     }
+
+
+def absent_classes(
+    probability: np.ndarray, classes: list[str], settings: CheckSettings, weight: np.ndarray
+) -> list[str]:
+    """Those of the classes, whose columns are the first, that next to nothing is taken for."""
+    mass = weight @ probability[:, :-1]
+    usual = np.median(mass[mass >= 1]) if (mass >= 1).any() else 1.0
+    # A few samples of a class are some, however many the others have; and a few in all need not show every class.
+    least = min(settings.absent * usual, settings.few)
+    enough = weight.sum() >= settings.few * len(classes)
+    return [name for name, m in zip(classes, mass, strict=False) if enough and m < least]

@@ -138,7 +138,7 @@ class Findings:
         )
 
     def sentences(self) -> list[str]:
-        """In plain words, the most important first."""
+        """In plain words, the most important first; the last is how far the result is to be trusted."""
         lines = []
         if self.unknown_estimate is not None and self.unknown_interval is not None:
             low, high = self.unknown_interval
@@ -163,7 +163,7 @@ class Findings:
             lines.append(f"the unknown form {of}, with {samples} in brackets: {sizes}{more}{none}")
         elif self.alone:
             lines.append(f"{'' if counted else 'about '}{count(self.alone, 'unknown sample')} in no cluster")
-        return lines
+        return [*lines, self.trust()]
 
     def trust(self) -> str:
         """How far the result is to be trusted, as far as that can be told without labels."""
@@ -262,6 +262,7 @@ def next_steps(findings: Findings | None, model: str, *target: str, backbone: st
 
 
 SHOWN = 8  # clusters or classes that are listed in a sentence
+OF_TARGET = "the file tells about the images that it was adapted to: hand it on as you would these images"
 NOT_ADAPTED = "not yet: the model was not adapted, and nothing is known of how it does on images like these"
 
 
@@ -278,10 +279,10 @@ def measured(shared_accuracy: float | None, t_unk: float | None) -> str:
 def privacy_sentence(told: Mapping[str, Any]) -> str:
     """What the card says about privacy, in words."""
     if "noise" in told:
-        text = (
-            "differentially private, ε = {epsilon:g} with δ = {delta:g}: no attack tells members of the source with an "
-        )
-        return (text + "AUC above {auc_bound:.2f}").format(**told["noise"])
+        text = "differentially private, ε = {epsilon:g} with δ = {delta:g}".format(**told["noise"])
+        if (bound := f"{told['noise']['auc_bound']:.2f}") == "1.00":  # which is above that of any attack
+            return f"{text}: at this ε theory gives no useful bound on how well an attack tells members of the source"
+        return f"{text}: no attack tells members of the source with an AUC above {bound}"
     text = "private, {least_images} images or more of every class" if told["private"] else "not private"
     if "membership" in told:
         text += "; who has the file and an image can tell whether it was among the source with an AUC of at least "

@@ -17,7 +17,7 @@ from ..data.reading import read, read_target
 from ..data.samples import Features
 from ..files import atomic_write
 from ..methods.decision import Decision
-from ..methods.findings import NOT_ADAPTED, Answers, measured, next_steps
+from ..methods.findings import NOT_ADAPTED, Answers, count, measured, next_steps
 from ..metrics import MEANINGS, reliability, score_decision
 from ..model import Model, as_model, versions
 from .embedding import embed
@@ -27,6 +27,7 @@ from .pictures import thumbnails
 log = logging.getLogger("usfda")
 
 MOST = 20_000  # samples that a page shows: with their pictures some 26 MB, which a browser still shows at once
+NAMED = 5  # of the images that could not be read
 GRID = 1000  # steps of the map in each direction
 POINTS = 240  # of a training curve
 LOSSES = {
@@ -91,6 +92,9 @@ def write_report(
         if features.paths is None:
             data["samples"]["name"] = [f"row {i}" for i in rows.tolist()]
         data["answers"].append(f"This page is of {MOST:,} of the {total:,} samples, drawn at random.")
+    if lost := features.skipped:
+        named = ", ".join(str(place) for place in lost[:NAMED]) + (", …" if len(lost) > NAMED else "")
+        data["answers"].append(f"{count(len(lost), 'more image')} could not be read and count nowhere here: {named}")
     content = page(data)
     with atomic_write(Path(path)) as file:
         file.write(content)
@@ -125,7 +129,8 @@ def report_data(
         "counts": counts,
         "strictness": model.strictness,
         "answers": answers.sentences(),
-        "findings": None if findings is None else asdict(findings) | {"sentences": findings.sentences()},
+        # Without the last, which is the trust that has a place of its own, or that labels say more of.
+        "findings": None if findings is None else asdict(findings) | {"sentences": findings.sentences()[:-1]},
         "trust": trust,
         "steps": [asdict(step) for step in steps],
         "folder": folder,

@@ -242,7 +242,7 @@ class Service:
         """Let the model before the present one serve again; its sha256. ``model`` is that of the one to give up."""
         with self._change:
             self._check_settled()
-            self._check_serving(model)
+            self._check_serving(model, "and is not given up; look at it, then ask again")
             if not self.models.earlier:
                 raise Conflict("there is no earlier model")
             return self._now_serving(self.models.rollback(), "was there before")
@@ -256,7 +256,7 @@ class Service:
 
         with self._change:
             self._check_settled()
-            self._check_serving(model)
+            self._check_serving(model, "perhaps with other clusters; look at it again")
             if not isinstance(self.models.current.model.head, UsfdaHead):
                 raise Conflict("the model has no clusters yet; adapt it first")
             known = self.models.current.model.classes_
@@ -278,9 +278,9 @@ class Service:
         if self.adaptation.state in ("running", "ready"):
             raise Conflict("accept or discard the adaptation first")
 
-    def _check_serving(self, model: str | None) -> None:
+    def _check_serving(self, model: str | None, what_to_do: str) -> None:
         if model not in (None, self.models.current.entry.sha256):
-            raise Conflict("another model serves by now, perhaps with other clusters; look at it again")
+            raise Conflict(f"another model serves by now, {what_to_do}")
 
 
 @contextmanager

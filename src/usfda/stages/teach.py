@@ -15,6 +15,7 @@ from ..config import Config
 from ..data.reading import check_class_names, differing_in_case, read
 from ..errors import InputError
 from ..methods import teaching
+from ..methods.checks import CheckSettings, absent_classes
 from ..methods.heads import UsfdaHead
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
@@ -127,6 +128,11 @@ def _count(model: Model, before: Model, head: UsfdaHead) -> None:
         check |= unknown_parts(decided, head.counts)
         check.pop("called_unknown", None)  # it was of the model before
         check["alone"] = max(0, check["alone"] + alone)
+        had, has = (
+            absent_classes(probability, model.source_classes, CheckSettings(), head.counts)
+            for probability in (was.probability, decided.probability)
+        )
+        check["absent"] = [name for name in has if name in check["absent"] or name not in had]
         shift = 100 * float(weight @ (decided.probability[:, -1] - was.probability[:, -1]))
         check["unknown_estimate"] = _percent(check["unknown_estimate"] + shift)
         check["unknown_interval"] = [_percent(end + shift) for end in check["unknown_interval"]]
