@@ -396,7 +396,7 @@ def test_clusters_are_named_and_taught_in_one_line(report: Path, visit: Open) ->
     page.get_by_label("Name of cluster 2").fill("zebra's")
     page.get_by_label("Name of cluster 1").fill("giraffe")
     quoted = "'2=zebra'\"'\"'s'"
-    wanted = f"usfda teach 'my client.usfda' --name 1=giraffe --name {quoted} -o 'my client.usfda'"
+    wanted = f"usfda teach 'my client.usfda' --name 1=giraffe --name {quoted} -o taught.usfda"
     assert line.inner_text() == wanted
     page.locator("#teaching button").click()
     page.get_by_text("Copied").wait_for()
