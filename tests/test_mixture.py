@@ -640,15 +640,28 @@ def test_an_update_by_one_image_changes_nothing(vector_model: Model, caplog: pyt
     assert "too few" not in caplog.text
 
 
-def test_an_update_tells_of_images_that_come_again(vector_model: Model, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_update_tells_of_images_that_come_again(vector_model: Model) -> None:
     X, _ = blobs([0, 1, 2, 7, 8], 20, shift=0.5, seed=1)
     adapted = adapt(vector_model, X[::2])
     later = adapt(adapted, X[1::2], update=True)
-    assert "count twice" not in caplog.text
+    assert later.findings is not None
+    assert later.findings.repeated == 0
     for piece in (X, X[1::2]):
-        caplog.clear()
-        adapt(later, piece, update=True)
-        assert "of these images were adapted to before and count twice" in caplog.text
+        again = adapt(later, piece, update=True).findings
+        assert again is not None
+        assert "were adapted to before and count twice" in again.sentences()[0]
+
+
+def test_an_update_tells_how_many_labels_it_changes(vector_model: Model) -> None:
+    X, _ = blobs([0, 1, 2, 7], 60, shift=0.5, seed=1)
+    new, _ = blobs([2, 8], 30, shift=0.5, seed=2)
+    model = adapt(vector_model, X)
+    later = adapt(model, new, update=True)
+    assert later.findings is not None
+    assert later.findings.relabelled == np.sum(model.predict(new) != later.predict(new))
+    assert "of these 60 samples had another label before the update" in later.findings.sentences()[0]
+    assert model.findings is not None
+    assert model.findings.relabelled is None
 
 
 def test_an_update_that_looks_worse_keeps_what_was_there(vector_model: Model) -> None:

@@ -174,7 +174,8 @@ def test_sentences_and_next_steps() -> None:
     steps = {step.name: step.command for step in next_steps(found, "it's mine.usfda", "new photos")}
     assert list(steps) == ["look", "teach", "use it"]
     quoted = "'it'\"'\"'s mine.usfda'"
-    assert steps["teach"] == f"usfda teach {quoted} --name 4=NAME --name 1=NAME -o taught.usfda"
+    taught = "'it'\"'\"'s mine-taught.usfda'"
+    assert steps["teach"] == f"usfda teach {quoted} --name 4=NAME --name 1=NAME -o {taught}"
     assert steps["look"] == f"usfda report {quoted} 'new photos' -o report.html"
     assert "a guess" in found.trust()
     for verdict in ("unclear", "worse"):
@@ -392,11 +393,11 @@ def test_clusters_are_named_and_taught_in_one_line(report: Path, visit: Open) ->
     page = visit(report.as_uri(), permissions=["clipboard-read", "clipboard-write"]).page
     open_view(page, "Clusters of the unknown")
     line = page.locator("#teaching code")
-    assert re.fullmatch(r"usfda teach 'my client.usfda' --name \d+=NAME -o taught.usfda", line.inner_text())
+    assert re.fullmatch(r"usfda teach 'my client.usfda' --name \d+=NAME -o 'my client-taught.usfda'", line.inner_text())
     page.get_by_label("Name of cluster 2").fill("zebra's")
     page.get_by_label("Name of cluster 1").fill("giraffe")
     quoted = "'2=zebra'\"'\"'s'"
-    wanted = f"usfda teach 'my client.usfda' --name 1=giraffe --name {quoted} -o taught.usfda"
+    wanted = f"usfda teach 'my client.usfda' --name 1=giraffe --name {quoted} -o 'my client-taught.usfda'"
     assert line.inner_text() == wanted
     page.locator("#teaching button").click()
     page.get_by_text("Copied").wait_for()

@@ -122,6 +122,17 @@ def test_what_seems_absent_is_told_anew(adapted: Model, target: tuple[np.ndarray
     assert taken.findings.absent == ("c1", "c2", "c3", "c4")
 
 
+def test_examples_that_keep_another_label_are_told_of(
+    adapted: Model, target: tuple[np.ndarray, np.ndarray], caplog: pytest.LogCaptureFixture
+) -> None:
+    X, y = target
+    given = np.flatnonzero(y == "c0")[:2].tolist() + np.flatnonzero(y == "c1")[:3].tolist()
+    teach(adapted, X[given], y[given])
+    assert "still have another label" not in caplog.text
+    teach(adapted, X[given], ["c0", "c0", "c1", "c1", "c0"])  # the last is wrong
+    assert "1 of the 5 examples still have another label, such as c1 where it is c0" in caplog.text
+
+
 def test_what_was_taught_survives_an_update(
     adapted: Model, target: tuple[np.ndarray, np.ndarray], tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

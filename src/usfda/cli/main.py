@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
+from rich.console import Console
 
 from .. import config as configuration
 from ..errors import InputError
@@ -350,5 +351,7 @@ def main(args: Sequence[str] | None = None) -> int:
 def _fail(text: str, code: int) -> int:
     if text.strip():  # the help of a call without arguments has been printed already
         line = printable(" ".join(text.split()))
-        console.print("error:", line, style="red", markup=False, highlight=False, soft_wrap=True)
+        # One of its own: an interrupt within a print may leave the other console holding back all that follows.
+        last = Console(stderr=True, emoji=False)
+        last.print("error:", line, style="red", markup=False, highlight=False, soft_wrap=True)
     return code

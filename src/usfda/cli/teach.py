@@ -42,7 +42,7 @@ def teach(
     Examples: `usfda teach client.usfda --name 3=giraffe --name 5=zebra -o taught.usfda` or
     `usfda teach client.usfda examples/ -o taught.usfda`; a file of another name is a way back
     """
-    from ..methods.findings import count
+    from ..methods.findings import beside, count
     from ..stages.teach import teach as run
 
     check_output(output, model=True)
@@ -65,7 +65,7 @@ def teach(
         log.info("  the clusters that remain have new numbers: look at them again before you name another")
         log.info("look:    usfda report %s PATH... -o report.html", used)
     log.info("use it:  usfda predict %s PATH...", used)
-    log.info("more:    usfda adapt %s PATH... --update -o newer.usfda", used)
+    log.info("more:    usfda adapt %s PATH... --update -o %s", used, shlex.quote(beside(str(output), "updated")))
 
 
 def clusters_of(pairs: list[str] | None) -> dict[int, str]:

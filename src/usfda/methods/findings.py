@@ -90,6 +90,10 @@ class Findings:
         Classes that the client taught.
     joined : tuple of str
         Classes of the source that the client gave clusters or examples.
+    repeated : int
+        Samples of an update that were adapted to before, as far as that can be told.
+    relabelled : int or None
+        Samples of an update that had another label before it; None where it was none.
     """
 
     method: str
@@ -108,6 +112,8 @@ class Findings:
     alone: int
     taught: tuple[Taught, ...]
     joined: tuple[str, ...]
+    repeated: int = 0
+    relabelled: int | None = None
 
     @classmethod
     def of(cls, card: Mapping[str, Any], examples: Mapping[int, Sequence[str]] | None = None) -> Findings:
@@ -135,11 +141,20 @@ class Findings:
                 for name, of in card.get("taught", {}).items()
             ),
             tuple(card.get("joined", ())),
+            card.get("repeated", 0),
+            card.get("relabelled"),
         )
 
     def sentences(self) -> list[str]:
         """In plain words, the most important first; the last is how far the result is to be trusted."""
         lines = []
+        if self.repeated:
+            of = f"at least {self.repeated} of these {count(self.samples, 'sample')}, perhaps all,"
+            lines.append(f"{of} were adapted to before and count twice: an update is for new ones")
+        if self.relabelled is not None:
+            lines.append(
+                f"{self.relabelled} of these {count(self.samples, 'sample')} had another label before the update"
+            )
         if self.unknown_estimate is not None and self.unknown_interval is not None:
             low, high = self.unknown_interval
             share = f"{self.unknown_estimate:.0f} % unknown, likely between {low:.0f} and {high:.0f} %"
@@ -170,8 +185,8 @@ class Findings:
         if self.verdict is None:
             return "whether the adaptation helped was not measured: label some images and evaluate it"
         said = {
-            "better": "to be used, with a look at the lowest scores of each class: what looked better was better in "
-            "four of five measured tasks",
+            "better": "to be used, with a look at each class, whether a second kind of thing is in it, and at its "
+            "lowest scores: what looked better was better in four of five measured tasks",
             "unclear": "not to be relied on unseen: look at some images of every class, or label some and evaluate it",
             "worse": "to be used with caution: this domain is unlike what the decision was made for",
         }[self.verdict]
@@ -239,23 +254,29 @@ class Step:
     why: str
 
 
+def beside(model: str, word: str) -> str:
+    """The name of a file that is made of a model, other than its own: the earlier one is the only way back."""
+    return f"{model.removesuffix('.usfda')}-{word}.usfda"
+
+
 def next_steps(findings: Findings | None, model: str, *target: str, backbone: str | None = None) -> list[Step]:
     """The commands that come next, for a model file and its target; None for a model that was not adapted.
 
     ``backbone`` is what must be named where the file does not have it.
     """
     file, place = shlex.quote(model), shlex.join(target)
+    taught = shlex.quote(beside(model, "taught"))
     used = file if backbone is None else f"{file} --backbone {shlex.quote(backbone)}"
     if findings is None:
         return [Step("adapt", f"usfda adapt {used} {place} -o client.usfda", "fit the model to these images; no label")]
     steps = [Step("look", f"usfda report {used} {place} -o report.html", "see the images, their labels and clusters")]
     if findings.clusters:
         named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:SHOWN])  # together: it numbers anew
-        why = "clusters that you name become classes; a list `path,label` in their place mends wrong labels"
-        steps.append(Step("teach", f"usfda teach {file} {named} -o taught.usfda", why))
+        why = "clusters that you name become classes; a list of path,label in their place mends wrong labels"
+        steps.append(Step("teach", f"usfda teach {file} {named} -o {taught}", why))
     elif findings.verdict in ("better", "unclear"):
         why = "a folder with one folder for each new class, a few images in each"
-        steps.append(Step("teach", f"usfda teach {used} EXAMPLES -o taught.usfda", why))
+        steps.append(Step("teach", f"usfda teach {used} EXAMPLES -o {taught}", why))
     if findings.verdict != "better":
         steps.append(Step("check", f"usfda evaluate {used} LABELLED", "measure it on some images that you label"))
     return [*steps, Step("use it", f"usfda predict {used} PATH...", "labels for further images")]

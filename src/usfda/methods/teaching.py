@@ -123,7 +123,8 @@ def _with_examples(head: UsfdaHead, x: np.ndarray, y: np.ndarray, fresh: np.ndar
         if len(different[c]) >= FEWEST:
             total[c] += different[c].sum(0)
             mass[c] += len(different[c])
-    mass[fresh] = mass[fresh].mean()  # how frequent a class is cannot be told by a few examples of it
+    if len(fresh):
+        mass[fresh] = mass[fresh].mean()  # how frequent a class is cannot be told by a few examples of it
     without = np.flatnonzero(mass == 0)
     total[without] = np.concatenate([prototypes, head.centres[len(prototypes) :]])[without]
     keep = np.setdiff1d(np.arange(len(mass)), without[without >= classes])

@@ -133,6 +133,9 @@ def adapt(
     decided = adapted.decide(features.X, probabilities=False)
     card |= {"seconds": clock.seconds, "versions": versions()}
     card["unknown_share"] = round(100 * float(np.mean(~decided.known)), 2)
+    if update:
+        labels = (one.labels_of(one.decide(features.X, probabilities=False)) for one in (model, adapted))
+        card["relabelled"] = int(np.sum(np.not_equal(*labels)))
     if decided.ssm is not None:
         histogram = np.histogram(decided.ssm, 20, (1, np.e))[0].tolist()
         card["ssm"] = {"mean": float(decided.ssm.mean()), "histogram": histogram}
@@ -215,8 +218,7 @@ def _adapt_usfda(
     if earlier is not None:
         new = points
         if again := repeated(new.x, earlier.summary):
-            said = "at least %d of these images were adapted to before and count twice: give --update new images only"
-            log.warning(said, again)
+            card["repeated"] = again
         points = new.with_more(Points.of_summary(earlier))
         now = typicality_of(geometry, new.x, points.mean, settings)
         share = new.weight.sum() / points.weight.sum()

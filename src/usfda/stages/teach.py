@@ -101,6 +101,12 @@ def teach(
         card["deployment"]["joined"] = sorted(joined | set(card["deployment"].get("joined", ())))
     result = Model(model.source_classes, model.vendor, head, model.backbone, card)
     _count(result, model, head)
+    if len(labels):
+        given_to = result.predict(found.X)
+        other = np.flatnonzero(given_to != labels)
+        if len(other):
+            said = "%d of the %d examples still have another label, such as %s where it is %s; more examples may help"
+            log.warning(said, len(other), len(labels), given_to[other[0]], labels[other[0]])
     return result
 
 
@@ -121,7 +127,8 @@ def _count(model: Model, before: Model, head: UsfdaHead) -> None:
     if "earlier_samples" not in card:
         share = card["unknown_share"] + share - 100 * float(weight @ ~was.known)
     card["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are told apart no more
-    card.pop("earlier_samples", None)
+    for of_one_piece in ("earlier_samples", "repeated", "relabelled"):
+        card.pop(of_one_piece, None)
     card["unknown_share"] = _percent(share)
     if check := card.get("check"):
         alone = check.get("alone", 0) - unknown_parts(was, head.counts)["alone"]

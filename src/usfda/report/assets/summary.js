@@ -12,7 +12,7 @@ function showSummary() {
   ];
   if (found && found.unknown_interval) {
     const [low, high] = found.unknown_interval;
-    figures[1][2] = interval(unknown / total, low / 100, high / 100);
+    figures[1][2] = interval(unknown / total, low / 100, high / 100, data.findings.earlier_samples);
   }
   if (found && found.clusters.length) figures.push(["clusters of the unknown", String(found.clusters.length), null]);
   if (data.quality && data.quality.h_score !== null)
@@ -53,8 +53,9 @@ function showSummary() {
 }
 
 /** A bar from 0 to 1 with the range that is likely, and a mark at what is called unknown. */
-function interval(share, low, high) {
-  const text = `likely between ${(100 * low).toFixed(0)} and ${percent(high, 0)}`;
+function interval(share, low, high, earlier) {
+  const of = earlier ? " of all so far" : "";
+  const text = `likely between ${(100 * low).toFixed(0)} and ${percent(high, 0)}${of}`;
   const drawing = make(
     "svg",
     { viewBox: "0 0 100 6", preserveAspectRatio: "none", class: "interval", "aria-hidden": "true" },

@@ -17,7 +17,7 @@ function tellTeaching() {
   const names = state.names.size ? [...state.names].sort((a, b) => a[0] - b[0]) : [[largest, "NAME"]];
   const file = quoted(data.model);
   teachLine.say(
-    `usfda teach ${file} ${names.map(([number, name]) => `--name ${quoted(`${number}=${name}`)}`).join(" ")} -o taught.usfda`,
+    `usfda teach ${file} ${names.map(([number, name]) => `--name ${quoted(`${number}=${name}`)}`).join(" ")} -o ${quoted(`${data.model.replace(/\.usfda$/, "")}-taught.usfda`)}`,
   );
 }
 function nameBox(number) {
