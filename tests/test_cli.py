@@ -189,6 +189,13 @@ def test_evaluate_with_rename(run: Run, vendor: Path, features: Path, tmp_path: 
         assert json.loads((tmp_path / "e.json").read_text())["t_unk"] is None
 
 
+def test_an_error_is_said_whatever_an_interrupt_left(capfd: pytest.CaptureFixture[str]) -> None:
+    """Fault: an interrupt within a print left the console holding back all that followed, the last word, too."""
+    with console:  # as it is within a print
+        assert main(["inspect", "nowhere.usfda"]) == 2
+        assert "error: nowhere.usfda" in capfd.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
@@ -225,13 +232,6 @@ def test_evaluate_with_rename(run: Run, vendor: Path, features: Path, tmp_path: 
         (["evaluate", "{vendor}", "{features}", "--json", "/proc/x.json"], 1, "x.json"),
     ],
 )
-def test_an_error_is_said_whatever_an_interrupt_left(capfd: pytest.CaptureFixture[str]) -> None:
-    """Fault: an interrupt within a print left the console holding back all that followed, the last word, too."""
-    with console:  # as it is within a print
-        assert main(["inspect", "nowhere.usfda"]) == 2
-        assert "error: nowhere.usfda" in capfd.readouterr().err
-
-
 def test_an_error_is_one_line_with_its_code(
     run: Run, photos: Path, vendor: Path, features: Path, tmp_path: Path, args: list[str], code: int, says: str
 ) -> None:

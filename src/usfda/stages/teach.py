@@ -103,10 +103,10 @@ def teach(
     _count(result, model, head)
     if len(labels):
         given_to = result.predict(found.X)
-        other = np.flatnonzero(given_to != labels)
-        if len(other):
+        differing = np.flatnonzero(given_to != labels)
+        if len(differing):
             said = "%d of the %d examples still have another label, such as %s where it is %s; more examples may help"
-            log.warning(said, len(other), len(labels), given_to[other[0]], labels[other[0]])
+            log.warning(said, len(differing), len(labels), given_to[differing[0]], labels[differing[0]])
     return result
 
 
