@@ -30,7 +30,7 @@ DISK = 4 << 20  # bytes of the small disk
 ROOM = (0, 8)  # KiB that are left on it
 HANDLES = (4, 8, 12, 20)
 MEMORY = (128, 256, 512, 768, 1024)  # MiB of address space that a command may take from its start on
-MORE = (1, 16, 64, 256)  # MiB that it may still take once it has opened its feature store
+MORE = (1, 16, 64, 256)  # MiB that it may still take once its workers have begun
 CLEARER = (
     "import sys; from pathlib import Path; from usfda.features.store import clear_store\n"
     "while True: clear_store(Path(sys.argv[1]))"
@@ -266,11 +266,22 @@ def memory(work: Work, from_start: Sequence[int] = MEMORY, later: Sequence[int] 
 
 
 def limit_memory(process: Process, place: Place, more: int) -> None:
-    """To what the process has when it has opened its feature store, and a little more."""
-    until = time.monotonic() + PATIENCE
-    while process.poll() is None and not any(place.store.rglob("*.sqlite")) and time.monotonic() < until:
-        time.sleep(0.001)
+    """To what the process has when its workers have begun, and a little more.
+
+    A thread is started where there was room for it a moment before. A limit that comes from outside in that very moment
+    is not what happens to a user, and Python waits for such a thread for ever.
+    """
+    until, before = time.monotonic() + PATIENCE, 0
+    tasks = Path(f"/proc/{process.pid}/task")
     with suppress(OSError, ProcessLookupError):  # it may be done
+        while process.poll() is None and time.monotonic() < until:
+            threads = sum(1 for _ in tasks.iterdir())
+            if not any(place.store.rglob("*.sqlite")):
+                before = threads
+            elif threads >= before + 3:  # the bar's, and two workers
+                time.sleep(0.02)  # in which the last one takes what it begins with
+                break
+            time.sleep(0.001)
         pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + more
         resource.prlimit(process.pid, resource.RLIMIT_AS, (most, most))
