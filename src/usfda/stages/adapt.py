@@ -134,8 +134,8 @@ def adapt(
     card |= {"seconds": clock.seconds, "versions": versions()}
     card["unknown_share"] = round(100 * float(np.mean(~decided.known)), 2)
     if update:
-        labels = (one.labels_of(one.decide(features.X, probabilities=False)) for one in (model, adapted))
-        card["relabelled"] = int(np.sum(np.not_equal(*labels)))
+        labels = model.labels_of(model.decide(features.X, probabilities=False))
+        card["relabelled"] = int(np.sum(labels != adapted.labels_of(decided)))
     if decided.ssm is not None:
         histogram = np.histogram(decided.ssm, 20, (1, np.e))[0].tolist()
         card["ssm"] = {"mean": float(decided.ssm.mean()), "histogram": histogram}
