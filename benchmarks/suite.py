@@ -10,10 +10,12 @@ A task's *figure* is H, shared accuracy where no class is private to the target,
 The *decision ratio* is the one over the other. A *failure* is a task on which all samples, or none, are called unknown
 while the opposite holds of some. Tasks are averaged within a row, rows within a data set, data sets within the suite.
 
-python benchmarks/suite.py DATA EMOJI -o suite/ [--backbone NAME] [--sets office31,emoji] [--ablate] [--json FILE]
+python benchmarks/suite.py DATA EMOJI -o suite/ [--backbone NAME] [--sets office31,emoji] [--ablate] [--private]
+    [--json FILE]
 
 With ``--backbone pixels`` or ``gradients`` the digits are run, with any other backbone all the rest. Pictures that have
-to be made and runs.jsonl go to the output folder.
+to be made and runs.jsonl go to the output folder. ``--ablate`` runs the method also with one part changed at a time,
+``--private`` with what ``usfda procure --private`` tells, and with more directions: variants.py has them.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ from typing import Any
 
 import numpy as np
 from suite_data import SHIFTS, A, D, W, all_domains, folder, labels_of
+from variants import PARTS, PRIVATE, WHOLE
 
 from usfda import Features, Samples
-from usfda.experiments.runner import Runner, Settings
+from usfda.experiments.runner import Runner
 from usfda.experiments.runs import Experiment, Record
 from usfda.experiments.systems.api import Decision, System
 from usfda.experiments.tables import markdown_table
@@ -39,14 +42,6 @@ from usfda.metrics import score_decision
 
 METRICS = ("h_score", "shared_accuracy", "t_unk", "unknown_share")
 Gap = tuple[int, int, int]  # shared, source-private and target-private classes
-# Of method usfda; no networks are procured, which it does not use.
-ABLATIONS: dict[str, dict[str, float]] = {
-    "whole method": {},
-    "without neighbours": {"rounds": 0},
-    "without the test for nothing unknown": {"typical_lean": 0.0},
-    "without the test for nothing shared": {"distant_lean": 0.0},
-    "one cluster of unknowns": {"clusters": 1},
-}
 
 
 @dataclass(frozen=True)
@@ -310,6 +305,15 @@ def summary(results: list[Result]) -> list[list[str]]:
     return table
 
 
+def beside(found: dict[str, list[Result]]) -> tuple[list[str], list[list[str]]]:
+    """One line for each variant: its figure on every data set, and their mean, decision ratio and failures."""
+    body: list[list[str]] = []
+    for label, results in found.items():
+        lines = summary(results)
+        body.append([label, *(line[2] for line in lines), lines[-1][4], lines[-1][6]])
+    return ["", *(line[0] for line in lines), "decision ratio", "failures"], body
+
+
 def load_suite(data: Path, packages: Path, out: Path, backbone: str) -> Suite:
     """The tasks for a backbone."""
     if backbone in ("pixels", "gradients"):
@@ -337,27 +341,29 @@ def main() -> None:
     parser = suite_parser(__doc__)
     parser.add_argument("--sets", help="only these data sets")
     parser.add_argument("--ablate", action="store_true")
+    parser.add_argument("--private", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     suite = load_suite(options.data, options.emoji, options.output, options.backbone)
-    chosen = ABLATIONS if options.ablate else {"whole method": ABLATIONS["whole method"]}
-    systems: dict[str, tuple[str, Settings]] = {
-        label: ("usfda", {"deployment": given}) for label, given in chosen.items()
-    }
+    systems = {**WHOLE, **(PARTS if options.ablate else {}), **(PRIVATE if options.private else {})}
     sets = set(options.sets.split(",")) if options.sets else {cut.data for cut in suite.cuts.values()}
     tasks = [task for task in suite.tasks() if suite.cuts[task.id].data in sets]
     runner = Runner(options.output, backbone=options.backbone)
     records = runner.run(SuiteRun(), tasks, systems)
     if runner.failed:
         raise SystemExit(f"{len(runner.failed)} runs failed, the last: {runner.failed[-1]['error']}")
-    rows = {}
-    for label, mine in records.items():
-        results = [Result.of(suite.cuts[record["key"]["task"]], record) for record in mine]
-        rows[label] = by_row(results)
+    found = {
+        label: [Result.of(suite.cuts[record["key"]["task"]], record) for record in mine]
+        for label, mine in records.items()
+    }
+    for label, results in found.items():
         print(f"\n{label}\n")
         print(markdown_table(HEAD, summary(results)))
+    if len(found) > 1:
+        print()
+        print(markdown_table(*beside(found)))
     if options.json:
-        options.json.write_text(json.dumps(rows, indent=1))
+        options.json.write_text(json.dumps({label: by_row(results) for label, results in found.items()}, indent=1))
 
 
 if __name__ == "__main__":
