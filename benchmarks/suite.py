@@ -260,13 +260,23 @@ class Result:
     oracle: float
     failed: bool
     ece: float
+    gain: float  # over the source model
+    verdict: str  # of the check without labels
+    unknown: float  # the true share of unknowns, the estimated one, and its interval
+    estimate: float
+    interval: tuple[float, float]
 
     @classmethod
-    def of(cls, cut: Cut, record: Record) -> Result:
-        """From its record."""
+    def of(cls, cut: Cut, classes: set[str], record: Record) -> Result:
+        """From its record; ``classes`` are the source's."""
         called, wrong = record["unknown_share"], {0.0, 100.0}
         failed = called in (wrong if cut.metric == "h_score" else wrong - {100.0 if cut.metric == "t_unk" else 0.0})
-        return cls(cut, record[cut.metric], record["oracle"], failed, record["ece"])
+        figure, said = record[cut.metric], record["check"]
+        unknown = sum(found["samples"] for name, found in record["per_class"].items() if name not in classes)
+        return cls(
+            cut, figure, record["oracle"], failed, record["ece"], figure - record["source_model"][cut.metric],
+            said["verdict"], 100 * unknown / record["samples"], said["unknown_estimate"], said["unknown_interval"],
+        )  # fmt: skip
 
     @property
     def ratio(self) -> float:
@@ -305,6 +315,35 @@ def summary(results: list[Result]) -> list[list[str]]:
     return table
 
 
+def by_kind(results: list[Result]) -> list[list[str]]:
+    """Figure, oracle and decision ratio by what the target has."""
+    kinds = {"h_score": "known and unknown", "shared_accuracy": "nothing unknown", "t_unk": "nothing shared"}
+    table = []
+    for metric, kind in kinds.items():
+        some = [r for r in results if r.cut.metric == metric]
+        if some:
+            figure, best, ratio = _mean([_mean(list(rows.values())) for rows in by_row(some).values()])
+            table.append([kind, str(len(some)), f"{figure:.1f}", f"{best:.1f}", f"{ratio:.3f}"])
+    return table
+
+
+def said(results: list[Result]) -> list[list[str]]:
+    """What the check without labels says, beside the truth, over tasks."""
+    table = []
+    for data in [*dict.fromkeys(r.cut.data for r in results), "all"]:
+        some = [r for r in results if data in ("all", r.cut.data)]
+        called = {verdict: [r.gain for r in some if r.verdict == verdict] for verdict in ("better", "worse")}
+        inside = np.mean([r.interval[0] <= r.unknown <= r.interval[1] for r in some])
+        table.append([
+            data, f"{100 * np.mean([r.gain > 0 for r in some]):.0f} %", f"{np.mean([r.gain for r in some]):.1f}",
+            f"{len(called['better'])}: {sum(gain > 0 for gain in called['better'])}",
+            f"{len(called['worse'])}: {sum(gain < 0 for gain in called['worse'])}", f"{100 * inside:.0f} %",
+            f"{np.mean([r.interval[1] - r.interval[0] for r in some]):.0f}",
+            f"{np.mean([abs(r.estimate - r.unknown) for r in some]):.0f}",
+        ])  # fmt: skip
+    return table
+
+
 def beside(found: dict[str, list[Result]]) -> tuple[list[str], list[list[str]]]:
     """One line for each variant: its figure on every data set, and their mean, decision ratio and failures."""
     body: list[list[str]] = []
@@ -325,6 +364,11 @@ def load_suite(data: Path, packages: Path, out: Path, backbone: str) -> Suite:
 
 
 HEAD = ["data set", "tasks", "figure", "oracle", "decision ratio", "worst row", "failures", "ece"]
+KIND_HEAD = ["target has", "tasks", "figure", "oracle", "decision ratio"]
+SAID_HEAD = [
+    "data set", "adaptation is better", "mean gain", "said better: right", "said worse: right",
+    "share of unknowns inside its interval", "width", "estimate off by",
+]  # fmt: skip
 
 
 def suite_parser(text: str | None) -> argparse.ArgumentParser:
@@ -352,15 +396,18 @@ def main() -> None:
     records = runner.run(SuiteRun(), tasks, systems)
     if runner.failed:
         raise SystemExit(f"{len(runner.failed)} runs failed, the last: {runner.failed[-1]['error']}")
-    found = {
-        label: [Result.of(suite.cuts[record["key"]["task"]], record) for record in mine]
-        for label, mine in records.items()
-    }
+    classes = {task.id: set(labels_of(suite.cut(suite.cuts[task.id])[0]).tolist()) for task in tasks}
+
+    def result(record: Record) -> Result:
+        task = record["key"]["task"]
+        return Result.of(suite.cuts[task], classes[task], record)
+
+    found = {label: [result(record) for record in mine] for label, mine in records.items()}
     for label, results in found.items():
         print(f"\n{label}\n")
-        print(markdown_table(HEAD, summary(results)))
+        for head, body in ((HEAD, summary(results)), (KIND_HEAD, by_kind(results)), (SAID_HEAD, said(results))):
+            print(markdown_table(head, body), end="\n\n")
     if len(found) > 1:
-        print()
         print(markdown_table(*beside(found)))
     if options.json:
         options.json.write_text(json.dumps({label: by_row(results) for label, results in found.items()}, indent=1))
