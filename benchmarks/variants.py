@@ -20,7 +20,6 @@ from usfda.methods.privacy import PrivacySettings, fit_private_geometry
 from usfda.methods.settings import Negatives
 from usfda.methods.vendor import Vendor
 
-
 _VENDORS: dict[str, Model] = {}
 
 
