@@ -5,7 +5,7 @@ the other half; strangers: images of the classes that were left out and of up to
 and latecomers: images of source classes that the target did not have. Once with the method as it is, once with all its
 clusters named, once without its rest (``--set rest=0``). Labels only score.
 
-python benchmarks/strangers.py DATA EMOJI -o suite/ [--backbone NAME]
+python benchmarks/strangers.py DATA EMOJI -o suite/ [--backbone NAME] [--rest 0.4]
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from usfda import Config, Features, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import Task, TaskReader
+from usfda.methods.groups import UsfdaSettings
 from usfda.metrics import score_decision
 
 MORE, MOST = 10, 400  # further classes, and images of strangers, at most
 WAYS = "as it is", "all clusters named", "without the rest"
-WHAT = "accuracy", "strangers unknown", "latecomers right"
-Scores = tuple[float, float, float]  # in percent; NaN where the task has no such images
+WHAT = "accuracy", "strangers unknown", "harmonic mean of these", "latecomers right"
+Scores = tuple[float, float, float, float]  # in percent; NaN where the task has no such images
 
 
-def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | None:
+def scores(suite: Suite, cut: Cut, reader: TaskReader, rest: float) -> dict[str, Scores] | None:
     """By way; None where there are too few images, or no strangers."""
     source, target = suite.cut(cut)
     domain = suite.domains[cut.target]
@@ -52,27 +53,32 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, Scores] | No
     scored = kept & ~first & np.isin(seen.labels, labelled.classes)
     if (kept & first).sum() < 10 or scored.sum() < 5:
         return None
-    vendor = procure(Features(labelled.X, labelled.labels), method="usfda")
+    vendor = procure(Features(labelled.X, labelled.labels), method="usfda", settings={"holdout": 0.0})
     found = {}
-    adapted, without = (adapt(vendor, seen.X[kept & first], settings=given) for given in ({}, {"rest": 0.0}))
+    adapted, without = (
+        adapt(vendor, seen.X[kept & first], settings=given) for given in ({"rest": rest}, {"rest": 0.0})
+    )
     clusters = adapted.findings.clusters if adapted.findings else ()
     named = teach(adapted, names={c.number: "new" for c in clusters}) if clusters else adapted
     for way, model in zip(WAYS, (adapted, named, without), strict=True):
         accuracy = score_decision(seen.labels[scored], model.decide(seen.X[scored]), model.classes_)["shared_accuracy"]
-        rejected = np.mean(model.predict(later.X) == UNKNOWN)
+        rejected = 100 * float(np.mean(model.predict(later.X) == UNKNOWN))
         found_late = np.mean(model.predict(latecomers.X) == latecomers.labels) if len(absent) > 1 else np.nan
-        found[way] = accuracy, 100 * float(rejected), 100 * float(found_late)
+        both = 2 * accuracy * rejected / max(accuracy + rejected, 1e-9)
+        found[way] = accuracy, rejected, both, 100 * float(found_late)
     return found
 
 
 def main() -> None:
-    options = suite_parser(__doc__).parse_args()
+    parser = suite_parser(__doc__)
+    parser.add_argument("--rest", type=float, default=UsfdaSettings().rest, help="in place of the default")
+    options = parser.parse_args()
     suite = load_suite(options.data, options.emoji, options.output, options.backbone)
     reader = TaskReader(options.backbone, Config())
     found: dict[str, list[dict[str, Scores]]] = {}
     for cut in suite.cuts.values():
         suits = cut.gap[0] > 1 and cut.part in (None, "unequal", "third") and "whole" not in cut.row
-        if suits and (ways := scores(suite, cut, reader)) is not None:
+        if suits and (ways := scores(suite, cut, reader, options.rest)) is not None:
             found.setdefault(cut.data, []).append(ways)
     rows = {data: [np.nanmean([one[way] for one in some], 0) for way in WAYS] for data, some in found.items()}
     rows["mean"] = list(np.nanmean(list(rows.values()), 0))
