@@ -19,7 +19,10 @@ METRICS = {"t_avg": "T_avg", "t_unk": "T_unk", "h_score": "H", "auroc": "AUROC"}
 
 # A system's setting, and its values; the default's are 200 steps and 50 epochs.
 LENGTHS: dict[str, dict[str, dict[str, Any]]] = {
-    "paper": {f"{steps} steps": {"deployment": {"steps": steps}} for steps in (0, 10, 25, 50, 100, 200)},
+    "paper": {
+        **{f"{steps} steps": {"deployment": {"steps": steps}} for steps in (0, 10, 25, 50, 100, 200)},
+        **{f"{part:.0%} change side": {"deployment": {"settled": part}} for part in (0.06, 0.05)},
+    },
     **{system: {f"{n} epochs": {"epochs": n} for n in (50, 150, 400)} for system in ("lead", "glc")},
 }
 
