@@ -104,6 +104,31 @@ def test_one_level_too_high_beside_a_folder_of_images(photos: Path, tmp_path: Pa
     assert len(names_of(read(tmp_path, labelled=True))) == 5  # the level is right, one class has no image
 
 
+def test_a_stray_image_beside_the_class_folders(photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Fault: the folder above the classes became the only class, and all other images were left out."""
+    shutil.copytree(photos, tmp_path / "one" / "photos")
+    stray = tmp_path / "one" / "photos" / "stray.png"
+    shutil.copy(photos / "kind0" / "000.png", stray)
+    assert names_of(read(tmp_path / "one", labelled=True)) == names_of(read(photos, labelled=True))
+    assert f"left out: 1 image, such as {stray}" in caplog.text
+    shutil.copytree(tmp_path / "one" / "photos", tmp_path / "one" / "more")
+    with pytest.raises(InputError, match="wrong folder level, class folders lie one level deeper; give one of"):
+        read(tmp_path / "one", labelled=True)
+
+
+def test_names_that_differ_in_case_alone(photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    for i, name in enumerate(("Mug", "mug", "pen")):
+        shutil.copytree(photos / f"kind{i}", tmp_path / name)
+    check_source(read(tmp_path, labelled=True))
+    assert "classes Mug and mug differ in case alone" in caplog.text
+
+
+def test_a_list_from_windows(tmp_path: Path) -> None:
+    (tmp_path / "list.csv").write_text("path,label\nphotos\\mug\\1.jpg,mug\n")
+    with pytest.raises(InputError, match=r"write / in place of \\"):
+        read(tmp_path / "list.csv")
+
+
 def test_empty_folder_and_empty_class(photos: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match="empty"):
         read(tmp_path, labelled=True)
@@ -112,7 +137,7 @@ def test_empty_folder_and_empty_class(photos: Path, tmp_path: Path) -> None:
     for kind in photos.iterdir():
         (tmp_path / kind.name).symlink_to(kind)
     (tmp_path / "nothing").mkdir()
-    with pytest.raises(InputError, match="images in class nothing; add some, remove its folder, or name all others"):
+    with pytest.raises(InputError, match="images in class nothing .*; add some, remove its folder, or name all others"):
         check_source(read(tmp_path, labelled=True))
     check_source(read(tmp_path, labelled=True, classes=["kind0", "kind1"]))
 
@@ -127,7 +152,7 @@ def test_images_beside_the_class_folders_are_counted(
         shutil.copy(image, place)
     with caplog.at_level(logging.WARNING, "usfda"):
         assert len(read(tmp_path / "p", labelled=True)) == 48
-    assert "2 images do not lie directly in a class folder" in caplog.text
+    assert "not directly in a class folder, and left out: 2 images, such as" in caplog.text
 
 
 def test_links_are_followed_and_every_file_counts_once(photos: Path, tmp_path: Path) -> None:

@@ -660,6 +660,7 @@ def test_an_update_tells_how_many_labels_it_changes(vector_model: Model) -> None
     assert later.findings is not None
     assert later.findings.relabelled == np.sum(model.predict(new) != later.predict(new))
     assert "of these 60 samples had another label before the update" in later.findings.sentences()[0]
+    assert "earlier ones would count twice, and few are noticed" in later.findings.sentences()[1]
     assert model.findings is not None
     assert model.findings.relabelled is None
 

@@ -1,3 +1,4 @@
+import copy
 from pathlib import Path
 
 import numpy as np
@@ -338,14 +339,26 @@ def test_the_command(
     shown = capsys.readouterr().out
     assert "taught class zebra" in shown
     assert main(["teach", str(taught), "--forget", "zebra", "-o", str(taught)]) == 0
+    assert "taught.usfda: is there already, and will be replaced" in " ".join(capsys.readouterr().err.split())
     assert load(taught).classes_[-1] == "giraffe"
     capsys.readouterr()
     for wrong, text in (
         (["--name", "giraffe"], "as 3=giraffe"),
         (["--name", "x=giraffe"], "as 3=giraffe"),
         (["--name", "1=a", "--name", "1=b"], "cluster 1 is named twice"),
+        (["--name", "1=NAME"], "in place of NAME"),
         ([], "nothing to teach"),
     ):
         assert main(["teach", str(file), *wrong, "-o", str(tmp_path / "no.usfda")]) == 2
         assert text in " ".join(capsys.readouterr().err.split())
         assert not (tmp_path / "no.usfda").exists()
+
+
+def test_a_name_that_is_taken_back_leaves_the_interval_as_it_was(adapted: Model) -> None:
+    """Fault: the low end, which cannot fall below 0, rose with every class that was taught and forgotten."""
+    card = copy.deepcopy(adapted.card)
+    card["deployment"]["check"]["unknown_interval"] = [0.0, 60.0]
+    wide = Model(adapted.source_classes, adapted.vendor, adapted.head, adapted.backbone, card)
+    again = teach(teach(wide, names={1: "giraffe"}), forget=["giraffe"]).findings
+    assert again is not None
+    assert again.unknown_interval == pytest.approx((0, 60), abs=0.1)

@@ -95,7 +95,12 @@ def test_what_a_folder_lacks_or_has_too_much(s3: Any, caplog: pytest.LogCaptureF
         f"s3://bkt/mixed/{name}" for name in ("a/1.png", "a/2.png", "b/1.png")
     ]
     assert found.empty == ("c", "d")
-    assert "2 images do not lie directly in a class folder" in caplog.text
+    assert "not directly in a class folder, and left out: 2 images, such as s3://bkt/mixed/loose.png" in caplog.text
+    for name in ("a/1.png", "b/1.png", "b/2.png", "stray.png"):
+        s3.pipe_file(f"bkt/above/photos/{name}", image)
+    labels = samples_of("s3://bkt/above", labelled=True).labels
+    assert labels is not None
+    assert labels.tolist() == ["a", "b", "b"], "a stray image makes no class of the folder above the classes"
     assert "1 .pdf left out" in caplog.text
     assert samples_of("s3://bkt/mixed", labelled=True, classes="a").empty == ()
     order = [str(path).removeprefix("s3://bkt/mixed/") for path in samples_of("s3://bkt/mixed").paths]

@@ -203,9 +203,12 @@ def _timm(name: str, device: Device) -> Backbone:
     try:
         import timm
         import torch
-    except (ImportError, RuntimeError) as error:  # torchvision beside another torch build raises RuntimeError
+    except ModuleNotFoundError as error:
+        raise InputError(f"backbone timm:{name}: {error.name} is not installed; pip install 'usfda[timm]'") from None
+    except (ImportError, RuntimeError) as error:
         raise InputError(
-            f"backbone timm:{name}: timm cannot be imported ({error}); pip install 'usfda[timm]'"
+            f"backbone timm:{name}: timm cannot be imported ({error}); torchvision must be of the same build as torch: "
+            "install both from one place"
         ) from None
     if not timm.is_model(name):
         raise InputError(f"backbone timm:{name}: timm knows no such model")

@@ -270,7 +270,7 @@ def demo(
         Path, typer.Option("-o", "--output", "--out", help="Where images, models and the report go.")
     ] = Path("demo-out"),
 ) -> None:
-    """The whole story on handwritten digits of two sources, with a report; about a minute, no download.
+    """The whole story on handwritten digits of two sources, with a report; a minute, no download (`usfda[demo]`).
 
     Example: `usfda demo --out demo-out`
     """
@@ -345,6 +345,8 @@ def main(args: Sequence[str] | None = None) -> int:
             return _fail(say(), getattr(error, "exit_code", 2))
         if isinstance(error, InputError):
             return _fail(str(error), 2)
+        if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+            return _fail("this needs PyTorch, which is not installed: pip install torch", 2)
         return _fail(explain(error), 1)
 
 

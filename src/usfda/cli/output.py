@@ -74,7 +74,8 @@ class Messages(logging.Handler):
 def check_output(*paths: Path | Url | None, model: bool = False, inputs: Sequence[str] = ()) -> None:
     """Raise an error where a file cannot be written, or must not be: before the long work, not after it.
 
-    No image is written over, a model only by another model, and none of the ``inputs``.
+    No image is written over, a model only by another model, and none of the ``inputs``. What is there and is going to
+    be replaced by a model is said.
     """
     from ..data.images import SUFFIXES  # which loads Pillow
 
@@ -95,6 +96,8 @@ def check_output(*paths: Path | Url | None, model: bool = False, inputs: Sequenc
         above = next(folder for folder in path.absolute().parents if folder.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise InputError(f"{path}: cannot be written in {above}")
+        if model and path.exists():
+            log.info("%s: is there already, and will be replaced", path)
 
 
 def write_json(file: Path | None, content: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -77,7 +77,7 @@ def procure(
 
     Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for usfda -o vendor.usfda`
     """
-    from ..methods.findings import next_steps, privacy_sentence
+    from ..methods.findings import named_counts, next_steps, privacy_sentence
     from ..methods.settings import ProcurementSettings
     from ..stages.procure import procure as run
 
@@ -101,6 +101,7 @@ def procure(
     card = model.card["procurement"]
     checked = card["validation"]
     log.info("%s: %d classes, %d samples", output, len(model.classes_), sum(card["classes"].values()))
+    log.info("  %s", named_counts(card["classes"]))
     for line in describe_parts(card):
         log.info("  %s", line)
     if "negatives" in card:
@@ -173,10 +174,8 @@ def adapt(
     ready = model_of(model, backbone, signed_by, inputs=target)
     if not ready.adapted and isinstance(output, Path) and output.exists() and output.samefile(str(model)):
         raise InputError(f"{output}: is the vendor's file, as it came; name another one for the adapted model")
-    samples: Any = read_target(read_several(target), classes=classes)
     clock = Clock()
-    if report_file is not None:  # the report takes the same features
-        samples = ready.features(samples, config=config, text="target features")
+    samples = ready.features(read_target(read_several(target), classes=classes), config=config, text="target features")
     clock.lap("features")
     adapted = run(
         ready,
@@ -201,7 +200,8 @@ def adapt(
     if signed_by is not None:
         log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)
     card = adapted.card["deployment"]
-    write_json(json_file, card | {"examples": adapted.examples, "sentences": findings.sentences()})
+    skipped = [str(place) for place in samples.skipped]
+    write_json(json_file, {**card, "examples": adapted.examples, "skipped": skipped, "sentences": findings.sentences()})
     if report_file is not None:
         from ..report.build import write_report
 

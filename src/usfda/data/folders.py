@@ -9,6 +9,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..files import is_file
+from ..urls import Url
 from .images import ARCHIVES, OTHER_PICTURES, SUFFIXES, format_of
 from .samples import Paths, Samples
 
@@ -102,24 +104,34 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     folders, loose = _entries(folder, left)
     inside = {f: _entries(f, left) for f in folders}
     left.warn(folder)
-    if not any(images for _, images in inside.values()):
-        below = [f for f in folders if any(_entries(sub)[1] for sub in inside[f][0])]
-        if len(below) == 1:
+    deeper = {f: [path for sub in subs for path in _walk(sub, _LeftOut())] for f, (subs, _) in inside.items()}
+    wanted = [f for f in folders if classes is None or f.name in classes]
+    with_images = [f for f in folders if inside[f][1]]
+    # Where most images of a folder lie deeper, it is no class; those directly in it are strays.
+    above = [f for f in wanted if len(deeper[f]) > len(inside[f][1])] if with_images else folders
+    parts = [sub for f in above for sub in inside[f][0] if _entries(sub)[1]]
+    others = [f for f in with_images if f not in above]
+    if not with_images or len(parts) > len(others):  # most folders of images lie one level deeper
+        below = sorted({sub.parent for sub in parts})
+        if len(below) == 1 and not others:
             return class_folders(below[0], classes)
         _explain_wrong_level(folder, below, bool(loose))
-    wanted = {f.name for f in folders} if classes is None else set(classes)
-    without = [f for f, (_, images) in inside.items() if not images and f.name in wanted]
-    deeper = [sub for f in without for sub in inside[f][0] if _entries(sub)[1]]
-    if len(deeper) > sum(bool(images) for _, images in inside.values()):  # most folders of images lie there
-        _explain_wrong_level(folder, sorted({sub.parent for sub in deeper}), bool(loose))
-    if ignored := len(loose) + sum(1 for subs, _ in inside.values() for sub in subs for _ in _walk(sub, _LeftOut())):
-        log.warning("%s: %d images do not lie directly in a class folder and are left out", folder, ignored)
+    warn_of_ignored(folder, [*(f"{folder}/{name}" for name in loose), *chain.from_iterable(deeper.values())])
+    without = [f for f in wanted if not inside[f][1]]
     paths, labels = Paths(), []
     for f, (_, images) in inside.items():
         for path in _each_once(f"{f}/{name}" for name in images):
             paths.append(path)
             labels.append(f.name)
     return Samples(paths, np.asarray(labels, dtype=str), tuple(f.name for f in without))
+
+
+def warn_of_ignored(folder: Path | Url, ignored: Sequence[object]) -> None:
+    """Where the folders of a folder are classes, what lies in none of them, or deeper."""
+    if ignored:
+        several = "s" * (len(ignored) > 1)
+        said = f"%s: not directly in a class folder, and left out: %d image{several}, such as %s"
+        log.warning(said, folder, len(ignored), ignored[0])
 
 
 def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..urls import Url, files_below
+from .folders import warn_of_ignored
 from .images import OTHER_PICTURES, SUFFIXES
 from .samples import Paths, Samples
 
@@ -40,14 +41,19 @@ def class_folders(url: Url, classes: Sequence[str] | None) -> Samples:
     names = _listing(url)
     images = [name for name in names if name.suffix.lower() in SUFFIXES]
     inside = [name for name in images if len(name.parts) == 2]
-    if not inside:
-        below = sorted({name.parts[0] for name in images if len(name.parts) == 3})
-        if len(below) == 1:
+    direct = Counter(name.parts[0] for name in inside)
+    deeper = Counter(name.parts[0] for name in images if len(name.parts) > 2)
+    wanted = deeper.keys() if classes is None or not inside else deeper.keys() & set(classes)
+    above = {name for name in wanted if deeper[name] > direct[name]}
+    parts = {name.parts[:2] for name in images if len(name.parts) == 3 and name.parts[0] in above}
+    others = direct.keys() - above
+    if not inside or len(parts) > len(others):  # most folders of images lie one level deeper
+        below = sorted({first for first, _ in parts})
+        if len(below) == 1 and not others:
             return class_folders(url / below[0], classes)
         hint = f"; give one of {', '.join(str(url / name) for name in below[:3])}" if below else ""
         raise InputError(f"{url}: wrong folder level, one folder per class with images in it is needed{hint}")
-    if ignored := len(images) - len(inside):
-        log.warning("%s: %d images do not lie directly in a class folder and are left out", url, ignored)
+    warn_of_ignored(url, [url / str(name) for name in images if len(name.parts) != 2])
     _warn_of_others(url, names)
     labels = [name.parts[0] for name in inside]
     folders = {name.parts[0] for name in names if len(name.parts) > 1}

@@ -54,9 +54,11 @@ def read_list(
         raise InputError(f"{where}: the list is empty")
     if not exists:
         form = "path,label" if suffix == ".csv" else "path, a tab or a blank, label"
+        first = str(paths[0])[:200]
+        why = f"{folder}" if "\\" not in first else f"{folder}; write / in place of \\"
         raise InputError(
-            f"{where}: none of its files exists, the first is {str(paths[0])[:200]!r}; a line is: {form}, and paths "
-            f"are relative to the list's folder, {folder}"
+            f"{where}: none of its files exists, the first is {first}; a line is: {form}, and paths are relative to "
+            f"the list's folder, {why}"
         )
     return Samples(paths, None if without else np.asarray(labels, dtype=str))
 

@@ -71,7 +71,7 @@ def read(
     elif isinstance(source, str | os.PathLike):
         where, found = str(source), _read_path(Path(source), labelled, classes)
     else:
-        where, found = "the samples", _read_object(source)
+        where, found = "the input", _read_object(source)
     if y is not None:
         if len(y) != len(found):
             raise InputError(f"{len(found)} samples but {len(y)} labels")
@@ -170,10 +170,14 @@ def check_source(source: Samples | Features) -> None:
         raise InputError(f"the source has a single class ({next(iter(counts))}); at least two are needed")
     if few := sorted(name for name, n in counts.items() if n < 2):
         raise InputError(
-            f"fewer than two usable images in class {', '.join(few)}; add some, remove its folder, or name all others "
-            "with --classes"
+            f"fewer than two usable images in class {', '.join(few)} (different ones, directly in its folder); add "
+            "some, remove its folder, or name all others with --classes"
         )
     check_class_names(list(counts))
+    names = sorted(counts)
+    for i, name in enumerate(names):
+        for other in differing_in_case([name], names[:i]).values():
+            log.warning("classes %s and %s differ in case alone; if they are the same, give both one name", other, name)
 
 
 def differing_in_case(new: Sequence[str], known: Sequence[str]) -> dict[str, str]:

@@ -155,6 +155,8 @@ class Findings:
             lines.append(
                 f"{self.relabelled} of these {count(self.samples, 'sample')} had another label before the update"
             )
+            if not self.repeated:
+                lines.append("an update is for new samples: earlier ones would count twice, and few are noticed")
         if self.unknown_estimate is not None and self.unknown_interval is not None:
             low, high = self.unknown_interval
             share = f"{self.unknown_estimate:.0f} % unknown, likely between {low:.0f} and {high:.0f} %"
@@ -238,8 +240,7 @@ class Answers:
         ]
         found = sorted((name for name, n in self.classes.items() if n), key=lambda name: -self.classes[name])
         if found:
-            named = ", ".join(f"{name} ({self.classes[name]})" for name in found[:SHOWN])
-            lines.append(f"labelled as {named}{_more(found)}")
+            lines.append(f"labelled as {named_counts({name: self.classes[name] for name in found})}")
         if absent := [name for name, n in self.classes.items() if not n]:
             lines.append(f"classes without any {self.word}: {', '.join(absent[:SHOWN])}{_more(absent)}")
         return lines
@@ -307,9 +308,18 @@ def privacy_sentence(told: Mapping[str, Any]) -> str:
     text = "private, {least_images} images or more of every class" if told["private"] else "not private"
     if "membership" in told:
         text += "; who has the file and an image can tell whether it was among the source with an AUC of at least "
-        text += "{auc:.2f} (0.5 is chance, 1 is certainty; by {attack}, on {members} images of the source and {others} "
-        text += "others)"
-    return text.format(**{**told, **told.get("membership", {})})
+        text += "{auc:.2f} (0.5 is chance, 1 is certainty; by the {attack}, on {members} images of the source and "
+        text += "{others} others)"
+    found = dict(told.get("membership", {}))
+    if "attack" in found:
+        found["attack"] = found["attack"].partition(",")[0]  # what it looks at, without its parameters
+    return text.format(**{**told, **found})
+
+
+def named_counts(counts: Mapping[str, int]) -> str:
+    """``mug (12), pen (3)``; of many, the first and how many more."""
+    named = ", ".join(f"{name} ({n})" for name, n in list(counts.items())[:SHOWN])
+    return f"{named}{_more(list(counts))}"
 
 
 def _more(names: Sequence[str]) -> str:

@@ -105,8 +105,11 @@ def teach(
         given_to = result.predict(found.X)
         differing = np.flatnonzero(given_to != labels)
         if len(differing):
-            said = "%d of the %d examples still have another label, such as %s where it is %s; more examples may help"
-            log.warning(said, len(differing), len(labels), given_to[differing[0]], labels[differing[0]])
+            first = differing[0]
+            at = f"{found.paths[first]}: " if found.paths is not None else ""
+            said = "%d of the %d examples still have another label, such as %s%s where it is %s; if that is right, "
+            said += "more examples may help"
+            log.warning(said, len(differing), len(labels), at, given_to[first], labels[first])
     return result
 
 
@@ -142,7 +145,8 @@ def _count(model: Model, before: Model, head: UsfdaHead) -> None:
         check["absent"] = [name for name in has if name in check["absent"] or name not in had]
         shift = 100 * float(weight @ (decided.probability[:, -1] - was.probability[:, -1]))
         check["unknown_estimate"] = _percent(check["unknown_estimate"] + shift)
-        check["unknown_interval"] = [_percent(end + shift) for end in check["unknown_interval"]]
+        low, high = check["unknown_interval"]  # at 0 the low end was cut off, and a class forgotten does not raise it
+        check["unknown_interval"] = [_percent(low + shift) if low else 0.0, _percent(high + shift)]
 
 
 def _percent(value: float) -> float:

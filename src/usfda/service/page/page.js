@@ -84,7 +84,7 @@ async function change(place, action) {
 function showClusters() {
   const shown = allClusters ? model.clusters : model.clusters.slice(0, CLUSTERS);
   find("clusters-text").textContent = model.clusters.length
-    ? "Images that look alike. Give a cluster a name, and it is a class at once; with the name of a class it joins that one."
+    ? "Images that look alike. Give a cluster a name, and it is a class at once; with the name of a class it joins that one. Unknown images that resemble no cluster are not here."
     : "None among the kept images. An adaptation may find some.";
   const focused = document.activeElement;
   find("clusters").replaceChildren(...shown.map(makeCluster));
@@ -114,12 +114,11 @@ function makeCluster({ number, images, samples, examples }) {
     });
   });
   const pictures = examples.map((sha256, i) => keptImage(sha256, `Example ${i + 1} of cluster ${number}`));
-  const more = samples > images ? `, of about ${samples.toLocaleString("en")}` : ""; // that the model was adapted to
-  const unseen = "Most of this cluster is not shown here: a name is also for images that you have not seen.";
+  const unseen = `The model was adapted to about ${count(samples, "image")} of it, kept or not: a name is for those, too.`;
   return element("li", {},
-    element("h3", { textContent: `Cluster ${number}: ${count(images, "kept image")}${more}` }),
+    element("h3", { textContent: `Cluster ${number}: ${count(images, "kept image")}` }),
     element("div", { className: "examples" }, ...pictures),
-    ...(samples > 2 * images ? [element("p", { className: "quiet", textContent: unseen })] : []), form);
+    ...(samples ? [element("p", { className: "quiet", textContent: unseen })] : []), form);
 }
 
 // Adaptation
