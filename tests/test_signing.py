@@ -106,16 +106,26 @@ def test_the_whole_path(run: Run, vendor: Path, tmp_path: Path, monkeypatch: pyt
     assert (code, said) == (0, f"vendor.usfda: signed with vendor.pub, sha256 {sha256}\n")
     features = tmp_path / "new.npz"
     np.savez(features, X=blobs([0, 1, 7], 12, d=6, seed=1)[0])
+    labelled = tmp_path / "labelled.npz"
+    np.savez(labelled, X=blobs([0, 1], 3, d=6, seed=2)[0], y=["c0"] * 3 + ["c1"] * 3)
     wanted = ("--require-signature", "vendor.pub")
     code, _, notes = run("adapt", "vendor.usfda", features, "-o", "client.usfda", *wanted)
     assert code == 0
     assert "client.usfda is a file of your own, without a signature" in notes
     assert run("predict", "vendor.usfda", features, *wanted)[0] == 0
-    for command in (["predict", "client.usfda", features], ["adapt", "client.usfda", features, "-o", "again.usfda"]):
+    assert run("evaluate", "vendor.usfda", labelled, *wanted)[0] == 0
+    for command in (
+        ["predict", "client.usfda", features],
+        ["adapt", "client.usfda", features, "-o", "again.usfda"],
+        ["evaluate", "client.usfda", labelled],
+        ["teach", "client.usfda", labelled, "-o", "again.usfda"],
+        ["report", "client.usfda", features, "-o", "again.html"],
+        ["export", "client.usfda", "-o", "again.onnx"],
+    ):
         code, _, notes = run(*command, *wanted)
         assert code == 2
         assert "client.usfda: is not signed: there is no client.usfda.sig beside it" in notes
-    assert not Path("again.usfda").exists()
+    assert not list(vendor.glob("again*"))
     assert load("vendor.usfda", signed_by="vendor.pub").classes_ == ["c0", "c1"]
 
 

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError
-from .arguments import BackboneFile, ModelIn, model_of
+from .arguments import BackboneFile, ModelIn, Signed, model_of
 from .output import check_output
 
 log = logging.getLogger("usfda")
@@ -26,6 +26,7 @@ def export(
         str | None, typer.Option(help="For `--int8`: a folder or list of images like those that the file is for.")
     ] = None,
     backbone: BackboneFile = None,
+    signed_by: Signed = None,
 ) -> None:
     """MODEL as one ONNX file, from an image to its label, for which onnxruntime is enough.
 
@@ -41,7 +42,7 @@ def export(
     if calibrate is not None and not int8:
         raise InputError("--calibrate belongs to --int8")
     check_output(output)
-    ready = model_of(model, backbone)
+    ready = model_of(model, backbone, signed_by)
     quantised = export_onnx(ready, output, calibrate=calibrate, config=ctx.obj)
     size = f"{output.stat().st_size / 1e6:.1f} MB"
     if quantised is None:

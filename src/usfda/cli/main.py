@@ -188,6 +188,7 @@ def evaluate(
     strictness: Strictness = None,
     json_file: JsonOut = None,
     backbone: BackboneFile = None,
+    signed_by: Signed = None,
 ) -> None:
     """All metrics of MODEL on LABELLED, beside those of the source model.
 
@@ -198,7 +199,7 @@ def evaluate(
     from ..metrics import evaluate as run
 
     check_output(json_file)
-    ready = model_of(model, backbone, inputs=[labelled])
+    ready = model_of(model, backbone, signed_by, inputs=[labelled])
     result = run(ready, labelled, classes=classes, rename=pairs_of(rename), strictness=strictness, config=ctx.obj)
     write_json(json_file, result)
     out.print(describe_evaluation(result))

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from .arguments import BackboneFile, Classes, ModelIn, model_of
+from .arguments import BackboneFile, Classes, ModelIn, Signed, model_of
 from .output import check_output, shown_places
 
 log = logging.getLogger("usfda")
@@ -27,6 +27,7 @@ def report(
     ] = False,
     classes: Classes = None,
     backbone: BackboneFile = None,
+    signed_by: Signed = None,
 ) -> None:
     """What MODEL makes of TARGET, to look at: one HTML file that needs no network.
 
@@ -39,7 +40,7 @@ def report(
     from ..report.build import write_report
 
     check_output(output, inputs=target)
-    ready = model_of(model, backbone, inputs=target)
+    ready = model_of(model, backbone, signed_by, inputs=target)
     found = read_several(target, classes=classes, labelled=labelled)
     names = shown_places(target)
     write_report(ready, found, output, labelled=labelled, model_name=str(model), target_name=names, config=ctx.obj)

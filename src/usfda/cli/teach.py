@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError
-from .arguments import BackboneFile, ModelIn, ModelOut, WithoutBackbone, model_of
+from .arguments import BackboneFile, ModelIn, ModelOut, Signed, WithoutBackbone, model_of
 from .output import adapted_on, check_output, missing_backbone
 
 log = logging.getLogger("usfda")
@@ -33,6 +33,7 @@ def teach(
     ] = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
+    signed_by: Signed = None,
 ) -> None:
     """New classes for an adapted MODEL: name clusters of the unknown, or give a few labelled EXAMPLES.
 
@@ -46,7 +47,7 @@ def teach(
     from ..stages.teach import teach as run
 
     check_output(output, model=True)
-    before = model_of(model, backbone, inputs=[examples])
+    before = model_of(model, backbone, signed_by, inputs=[examples])
     names = clusters_of(name)
     after = run(before, examples, names=names, forget=forget or (), config=ctx.obj)
     after.save(output, backbone=not without_backbone)
