@@ -579,3 +579,12 @@ def test_shares(text: str, share: float) -> None:
 def test_shares_that_could_mean_two_things_or_nothing(text: str) -> None:
     with pytest.raises(usfda.InputError, match=r"as 10% or 0\.1"):
         share_of(text, "--option")
+
+
+def test_what_needs_torch_says_so(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fault: the exit code was that of work that failed, and the line Python's own."""
+    np.savez(tmp_path / "source.npz", X=blobs([0, 1], 12)[0], y=["a"] * 12 + ["b"] * 12)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    code, _, notes = run("procure", tmp_path / "source.npz", "--for", "paper", "-o", tmp_path / "no.usfda")
+    assert code == 2
+    assert notes.splitlines()[-1] == "error: this needs PyTorch, which is not installed: pip install torch"
