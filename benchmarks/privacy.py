@@ -1,6 +1,7 @@
 """What a model file tells about the images that it was made of: attacks on Office-31, and what privacy costs.
 
 python benchmarks/privacy.py OFFICE31 [--seeds 3] [--shadows 4] [--backbone NAME] [--parts vendor,networks,client,cost]
+    [--directions 16,32]
 
 Half of the images of every class, drawn by the seed, are the vendor's (or the client's); the other half was never seen.
 The attacker has the file, an image of either half, and its class. Copies of an image are taken once. AUC is 0.5 for
@@ -13,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -37,11 +39,11 @@ def noisy(epsilon: float) -> Fit:
     return lambda X, y, classes: fit_noisy_geometry(X, y, classes, FEW, epsilon)[0]
 
 
-def private(X: np.ndarray, y: np.ndarray, classes: int) -> Geometry:
-    return fit_private_geometry(X, y, classes, FEW)
+def private(directions: int = FEW.directions) -> Fit:
+    return lambda X, y, classes: fit_private_geometry(X, y, classes, replace(FEW, directions=directions))
 
 
-KINDS: dict[str, Fit] = {"default": fit_without_floor, "--private": private}
+KINDS: dict[str, Fit] = {"default": fit_without_floor, "--private": private()}
 KINDS |= {f"--epsilon {epsilon:g}": noisy(epsilon) for epsilon in EPSILONS}
 
 
@@ -224,7 +226,11 @@ def main() -> None:
     parser.add_argument("--shadows", type=int, default=4)
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--parts", default="cost,vendor,rebuilt,client,networks")
+    parser.add_argument("--directions", help="part vendor: --private with these numbers of directions alone, as 16,32")
     options = parser.parse_args()
+    if options.directions:
+        KINDS.clear()
+        KINDS.update({f"{k} directions": private(int(k)) for k in options.directions.split(",")})
     logging.getLogger("usfda").setLevel(logging.ERROR)
     reader = TaskReader(options.backbone, Config())
     sources: dict[str, Side] = {}
