@@ -111,6 +111,7 @@ def test_a_stray_image_beside_the_class_folders(photos: Path, tmp_path: Path, ca
     shutil.copy(photos / "kind0" / "000.png", stray)
     assert names_of(read(tmp_path / "one", labelled=True)) == names_of(read(photos, labelled=True))
     assert f"left out: 1 image, such as {stray}" in caplog.text
+    assert names_of(read(tmp_path / "one", labelled=True, classes=["kind0", "kind1"])) == ["kind0", "kind1"]
     shutil.copytree(tmp_path / "one" / "photos", tmp_path / "one" / "more")
     with pytest.raises(InputError, match="wrong folder level, class folders lie one level deeper; give one of"):
         read(tmp_path / "one", labelled=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -168,14 +168,16 @@ def adapt(
     from ..stages.common import Clock
 
     config = config_with(ctx.obj, engine, address)
-    check_output(output, model=True)
     check_output(json_file, report_file)
     tracker = tracker_of(track)
     ready = model_of(model, backbone, signed_by, inputs=target)
     if not ready.adapted and isinstance(output, Path) and output.exists() and output.samefile(str(model)):
         raise InputError(f"{output}: is the vendor's file, as it came; name another one for the adapted model")
+    check_output(output, model=True)
+    samples: Any = read_target(read_several(target), classes=classes)
     clock = Clock()
-    samples = ready.features(read_target(read_several(target), classes=classes), config=config, text="target features")
+    if report_file is not None:  # the report takes the same features
+        samples = ready.features(samples, config=config, text="target features")
     clock.lap("features")
     adapted = run(
         ready,
@@ -200,8 +202,7 @@ def adapt(
     if signed_by is not None:
         log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)
     card = adapted.card["deployment"]
-    skipped = [str(place) for place in samples.skipped]
-    write_json(json_file, {**card, "examples": adapted.examples, "skipped": skipped, "sentences": findings.sentences()})
+    write_json(json_file, card | {"examples": adapted.examples, "sentences": findings.sentences()})
     if report_file is not None:
         from ..report.build import write_report
 

@@ -104,19 +104,25 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     folders, loose = _entries(folder, left)
     inside = {f: _entries(f, left) for f in folders}
     left.warn(folder)
-    deeper = {f: [path for sub in subs for path in _walk(sub, _LeftOut())] for f, (subs, _) in inside.items()}
+    deeper, example = {}, f"{folder}/{loose[0]}" if loose else ""
+    for f, (subs, _) in inside.items():
+        deeper[f] = 0
+        for path in chain.from_iterable(_walk(sub, _LeftOut()) for sub in subs):
+            deeper[f], example = deeper[f] + 1, example or path
     wanted = [f for f in folders if classes is None or f.name in classes]
     with_images = [f for f in folders if inside[f][1]]
     # Where most images of a folder lie deeper, it is no class; those directly in it are strays.
-    above = [f for f in wanted if len(deeper[f]) > len(inside[f][1])] if with_images else folders
+    above = [f for f in wanted or folders if deeper[f] > len(inside[f][1])] if with_images else folders
     parts = [sub for f in above for sub in inside[f][0] if _entries(sub)[1]]
-    others = [f for f in with_images if f not in above]
-    if not with_images or len(parts) > len(others):  # most folders of images lie one level deeper
+    if not with_images or len(parts) > len(
+        set(with_images) - set(above)
+    ):  # most folders of images lie one level deeper
         below = sorted({sub.parent for sub in parts})
-        if len(below) == 1 and not others:
+        if len(below) == 1 and (folders == below or not with_images):
+            warn_of_ignored(folder, len(loose), example)
             return class_folders(below[0], classes)
         _explain_wrong_level(folder, below, bool(loose))
-    warn_of_ignored(folder, [*(f"{folder}/{name}" for name in loose), *chain.from_iterable(deeper.values())])
+    warn_of_ignored(folder, len(loose) + sum(deeper.values()), example)
     without = [f for f in wanted if not inside[f][1]]
     paths, labels = Paths(), []
     for f, (_, images) in inside.items():
@@ -126,12 +132,11 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     return Samples(paths, np.asarray(labels, dtype=str), tuple(f.name for f in without))
 
 
-def warn_of_ignored(folder: Path | Url, ignored: Sequence[object]) -> None:
-    """Where the folders of a folder are classes, what lies in none of them, or deeper."""
+def warn_of_ignored(folder: Path | Url, ignored: int, example: str) -> None:
+    """Where the folders of a folder are classes: how many images lie in none of them, or deeper, and one of them."""
     if ignored:
-        several = "s" * (len(ignored) > 1)
-        said = f"%s: not directly in a class folder, and left out: %d image{several}, such as %s"
-        log.warning(said, folder, len(ignored), ignored[0])
+        said = f"%s: not directly in a class folder, and left out: %d image{'s' * (ignored > 1)}, such as %s"
+        log.warning(said, folder, ignored, example)
 
 
 def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:

@@ -41,22 +41,24 @@ def class_folders(url: Url, classes: Sequence[str] | None) -> Samples:
     names = _listing(url)
     images = [name for name in names if name.suffix.lower() in SUFFIXES]
     inside = [name for name in images if len(name.parts) == 2]
+    loose = [name for name in images if len(name.parts) == 1]
     direct = Counter(name.parts[0] for name in inside)
     deeper = Counter(name.parts[0] for name in images if len(name.parts) > 2)
-    wanted = deeper.keys() if classes is None or not inside else deeper.keys() & set(classes)
-    above = {name for name in wanted if deeper[name] > direct[name]}
+    folders = {name.parts[0] for name in names if len(name.parts) > 1}
+    wanted = folders if classes is None else (folders & set(classes)) or folders
+    above = {name for name in wanted if deeper[name] > direct[name]} if inside else folders
     parts = {name.parts[:2] for name in images if len(name.parts) == 3 and name.parts[0] in above}
-    others = direct.keys() - above
-    if not inside or len(parts) > len(others):  # most folders of images lie one level deeper
+    if not inside or len(parts) > len(direct.keys() - above):  # most folders of images lie one level deeper
         below = sorted({first for first, _ in parts})
-        if len(below) == 1 and not others:
+        if len(below) == 1 and (folders == set(below) or not inside):
+            warn_of_ignored(url, len(loose), str(url / str(loose[0])) if loose else "")
             return class_folders(url / below[0], classes)
         hint = f"; give one of {', '.join(str(url / name) for name in below[:3])}" if below else ""
         raise InputError(f"{url}: wrong folder level, one folder per class with images in it is needed{hint}")
-    warn_of_ignored(url, [url / str(name) for name in images if len(name.parts) != 2])
+    ignored = [name for name in images if len(name.parts) != 2]
+    warn_of_ignored(url, len(ignored), str(url / str(ignored[0])) if ignored else "")
     _warn_of_others(url, names)
     labels = [name.parts[0] for name in inside]
-    folders = {name.parts[0] for name in names if len(name.parts) > 1}
     empty = sorted(folders - set(labels) if classes is None else (folders - set(labels)) & set(classes))
     return Samples(Paths(url / str(name) for name in inside), np.asarray(labels, dtype=str), tuple(empty))
 

@@ -174,9 +174,9 @@ def check_source(source: Samples | Features) -> None:
             "some, remove its folder, or name all others with --classes"
         )
     check_class_names(list(counts))
-    names = sorted(counts)
-    for i, name in enumerate(names):
-        for other in differing_in_case([name], names[:i]).values():
+    spelled: dict[str, str] = {}
+    for name in sorted(counts):
+        if (other := spelled.setdefault(name.casefold(), name)) != name:
             log.warning("classes %s and %s differ in case alone; if they are the same, give both one name", other, name)
 
 

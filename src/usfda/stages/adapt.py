@@ -115,6 +115,8 @@ def adapt(
     if len(features) + before < FEW:
         log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)
     card: dict[str, Any] = {"method": method, "strictness": strictness, "samples": len(features), "seed": seed}
+    if features.skipped:
+        card["skipped"] = len(features.skipped)
     if reject_at_most is not None:
         card["reject_at_most"] = 100 * reject_at_most
     if update:
