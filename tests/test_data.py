@@ -110,7 +110,7 @@ def test_a_stray_image_beside_the_class_folders(photos: Path, tmp_path: Path, ca
     stray = tmp_path / "one" / "photos" / "stray.png"
     shutil.copy(photos / "kind0" / "000.png", stray)
     assert names_of(read(tmp_path / "one", labelled=True)) == names_of(read(photos, labelled=True))
-    assert f"left out: 1 image, such as {stray}" in caplog.text
+    assert f"left out 1 image not directly in a class folder: {stray.parent} (1)" in caplog.text
     assert names_of(read(tmp_path / "one", labelled=True, classes=["kind0", "kind1"])) == ["kind0", "kind1"]
     shutil.copytree(tmp_path / "one" / "photos", tmp_path / "one" / "more")
     with pytest.raises(InputError, match="wrong folder level, class folders lie one level deeper; give one of"):
@@ -122,6 +122,13 @@ def test_names_that_differ_in_case_alone(photos: Path, tmp_path: Path, caplog: p
         shutil.copytree(photos / f"kind{i}", tmp_path / name)
     check_source(read(tmp_path, labelled=True))
     assert "classes Mug and mug differ in case alone" in caplog.text
+
+
+def test_a_list_that_names_a_file_twice(photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    image = photos / "kind0" / "000.png"
+    (tmp_path / "list.csv").write_text(f"path,label\n{image},a\n{image},a\n{photos / 'kind1' / '000.png'},b\n")
+    assert len(read(tmp_path / "list.csv")) == 3
+    assert "1 of 3 lines name a file that an earlier line names" in caplog.text
 
 
 def test_a_list_from_windows(tmp_path: Path) -> None:
@@ -153,7 +160,10 @@ def test_images_beside_the_class_folders_are_counted(
         shutil.copy(image, place)
     with caplog.at_level(logging.WARNING, "usfda"):
         assert len(read(tmp_path / "p", labelled=True)) == 48
-    assert "not directly in a class folder, and left out: 2 images, such as" in caplog.text
+    assert (
+        f"not directly in a class folder: {tmp_path / 'p'} (1), {tmp_path / 'p' / 'kind0' / 'deeper'} (1)"
+        in caplog.text
+    )
 
 
 def test_links_are_followed_and_every_file_counts_once(photos: Path, tmp_path: Path) -> None:

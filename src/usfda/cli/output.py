@@ -75,7 +75,7 @@ def check_output(*paths: Path | Url | None, model: bool = False, inputs: Sequenc
     """Raise an error where a file cannot be written, or must not be: before the long work, not after it.
 
     No image is written over, a model only by another model, and none of the ``inputs``. What is there and is going to
-    be replaced by a model is said.
+    be replaced is said.
     """
     from ..data.images import SUFFIXES  # which loads Pillow
 
@@ -96,8 +96,8 @@ def check_output(*paths: Path | Url | None, model: bool = False, inputs: Sequenc
         above = next(folder for folder in path.absolute().parents if folder.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise InputError(f"{path}: cannot be written in {above}")
-        if model and path.exists():
-            log.info("%s: is there already, and will be replaced", path)
+        if path.exists():
+            log.warning("%s: is there already, and will be replaced", path)
 
 
 def write_json(file: Path | None, content: Any) -> None:
@@ -243,7 +243,7 @@ def describe_adaptation(
     if len(findings.clusters) > CLUSTERS:
         yield "  the report shows the other clusters"
     if findings.earlier_samples and findings.clusters:
-        yield "  the clusters have new numbers: look at them before you name one"
+        yield "  the clusters have new numbers: look at them before you name one; give report the earlier images, too"
     yield f"  {OF_TARGET}"
     for step in next_steps(findings, file, *target, backbone=backbone):
         if not (reported and step.name == "look"):

@@ -199,6 +199,8 @@ def adapt(
     needed = missing_backbone(adapted, without_backbone)
     for line in describe_adaptation(findings, str(output), shown, report_file is not None, needed):
         log.info("%s", line)
+    if findings.repeated:
+        log.warning("leave out the images that were adapted to before, and update %s again", model)
     if signed_by is not None:
         log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)
     card = adapted.card["deployment"]

@@ -22,6 +22,7 @@ from .images import ARCHIVES, OTHER_PICTURES, SUFFIXES, format_of
 from .samples import Paths, Samples
 
 log = logging.getLogger("usfda")
+NAMED = 4  # folders with images that are left out
 HIDDEN = (".", "__MACOSX")  # names of files and folders that nobody means begin so
 
 
@@ -104,11 +105,12 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     folders, loose = _entries(folder, left)
     inside = {f: _entries(f, left) for f in folders}
     left.warn(folder)
-    deeper, example = {}, f"{folder}/{loose[0]}" if loose else ""
+    ignored = Counter({str(folder): len(loose)})  # images that lie directly in no class, by folder
+    deeper = Counter[Path]()
     for f, (subs, _) in inside.items():
-        deeper[f] = 0
         for path in chain.from_iterable(_walk(sub, _LeftOut()) for sub in subs):
-            deeper[f], example = deeper[f] + 1, example or path
+            deeper[f] += 1
+            ignored[os.path.dirname(path)] += 1  # noqa: PTH120 (hot)
     wanted = [f for f in folders if classes is None or f.name in classes]
     with_images = [f for f in folders if inside[f][1]]
     # Where most images of a folder lie deeper, it is no class; those directly in it are strays.
@@ -119,10 +121,10 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     ):  # most folders of images lie one level deeper
         below = sorted({sub.parent for sub in parts})
         if len(below) == 1 and (folders == below or not with_images):
-            warn_of_ignored(folder, len(loose), example)
+            warn_of_ignored(folder, Counter({str(folder): len(loose)}))
             return class_folders(below[0], classes)
         _explain_wrong_level(folder, below, bool(loose))
-    warn_of_ignored(folder, len(loose) + sum(deeper.values()), example)
+    warn_of_ignored(folder, ignored)
     without = [f for f in wanted if not inside[f][1]]
     paths, labels = Paths(), []
     for f, (_, images) in inside.items():
@@ -132,11 +134,13 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     return Samples(paths, np.asarray(labels, dtype=str), tuple(f.name for f in without))
 
 
-def warn_of_ignored(folder: Path | Url, ignored: int, example: str) -> None:
-    """Where the folders of a folder are classes: how many images lie in none of them, or deeper, and one of them."""
-    if ignored:
-        said = f"%s: not directly in a class folder, and left out: %d image{'s' * (ignored > 1)}, such as %s"
-        log.warning(said, folder, ignored, example)
+def warn_of_ignored(folder: Path | Url, ignored: Counter[str]) -> None:
+    """Where the folders of a folder are classes: how many images lie in none of them, or deeper, by their folder."""
+    if n := ignored.total():
+        where = ", ".join(f"{place} ({count})" for place, count in ignored.most_common(NAMED) if count)
+        more = f" and {len(ignored) - NAMED} more folders" if len(ignored) > NAMED else ""
+        said = f"%s: left out %d image{'s' * (n > 1)} not directly in a class folder: %s%s"
+        log.warning(said, folder, n, where, more)
 
 
 def _explain_wrong_level(folder: Path, below: list[Path], loose: bool) -> None:

@@ -51,12 +51,11 @@ def class_folders(url: Url, classes: Sequence[str] | None) -> Samples:
     if not inside or len(parts) > len(direct.keys() - above):  # most folders of images lie one level deeper
         below = sorted({first for first, _ in parts})
         if len(below) == 1 and (folders == set(below) or not inside):
-            warn_of_ignored(url, len(loose), str(url / str(loose[0])) if loose else "")
+            warn_of_ignored(url, Counter({str(url): len(loose)}))
             return class_folders(url / below[0], classes)
         hint = f"; give one of {', '.join(str(url / name) for name in below[:3])}" if below else ""
         raise InputError(f"{url}: wrong folder level, one folder per class with images in it is needed{hint}")
-    ignored = [name for name in images if len(name.parts) != 2]
-    warn_of_ignored(url, len(ignored), str(url / str(ignored[0])) if ignored else "")
+    warn_of_ignored(url, Counter(str((url / str(name)).parent) for name in images if len(name.parts) != 2))
     _warn_of_others(url, names)
     labels = [name.parts[0] for name in inside]
     empty = sorted(folders - set(labels) if classes is None else (folders - set(labels)) & set(classes))

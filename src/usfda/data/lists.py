@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import logging
 import sys
 from collections.abc import Iterable, Iterator
 from itertools import chain
@@ -16,6 +17,7 @@ from ..urls import Url, place_of
 from .images import SUFFIXES
 from .samples import MAX_NAME, Paths, Samples
 
+log = logging.getLogger("usfda")
 LISTS = {".txt", ".csv", ".tsv"}
 PLACES = {"path", "file", "filename", "image"}  # names of the column of paths
 PREDICTED = {"score", "top1"}  # columns by which the output of ``predict`` is told from a list with true labels
@@ -52,6 +54,9 @@ def read_list(
             raise InputError(f"{where}: line {at} has {has}, unlike those before it; give every line one, or none")
     if not paths:
         raise InputError(f"{where}: the list is empty")
+    if again := len(paths) - len(np.unique([hash(path) for path in paths])):
+        log.warning("%s: %d of %d lines name a file that an earlier line names, and count as further images",
+                    where, again, len(paths))  # fmt: skip
     if not exists:
         form = "path,label" if suffix == ".csv" else "path, a tab or a blank, label"
         first = str(paths[0])[:200]

@@ -174,6 +174,8 @@ def check_source(source: Samples | Features) -> None:
             "some, remove its folder, or name all others with --classes"
         )
     check_class_names(list(counts))
+    if isinstance(source, Features) and source.paths is not None:
+        return  # said of the images already
     spelled: dict[str, str] = {}
     for name in sorted(counts):
         if (other := spelled.setdefault(name.casefold(), name)) != name:

@@ -153,7 +153,8 @@ class Findings:
             lines.append(f"{of} were adapted to before and count twice: an update is for new ones")
         if self.relabelled is not None:
             lines.append(
-                f"{self.relabelled} of these {count(self.samples, 'sample')} had another label before the update"
+                f"{self.relabelled} of these {count(self.samples, 'sample')} had another label before the update; "
+                "earlier ones may have another now: predict them again"
             )
             if not self.repeated:
                 lines.append("an update is for new samples: earlier ones would count twice, and few are noticed")
