@@ -402,7 +402,11 @@ def main() -> None:
         task = record["key"]["task"]
         return Result.of(suite.cuts[task], classes[task], record)
 
-    found = {label: [result(record) for record in mine] for label, mine in records.items()}
+    order = {task.id: i for i, task in enumerate(tasks)}
+    found = {
+        label: [result(record) for record in sorted(mine, key=lambda record: order[record["key"]["task"]])]
+        for label, mine in records.items()
+    }
     for label, results in found.items():
         print(f"\n{label}\n")
         for head, body in ((HEAD, summary(results)), (KIND_HEAD, by_kind(results)), (SAID_HEAD, said(results))):
