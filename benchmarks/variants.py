@@ -13,24 +13,11 @@ from usfda import Features, Model
 from usfda.experiments.runner import Settings, Systems
 from usfda.experiments.systems.api import Matrix
 from usfda.experiments.systems.usfda import StageSettings, Usfda
-from usfda.experiments.tasks import fingerprint
 from usfda.methods.groups import LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown
 from usfda.methods.heads import starting_head
 from usfda.methods.privacy import PrivacySettings, fit_private_geometry
 from usfda.methods.settings import Negatives
 from usfda.methods.vendor import Vendor
-
-_VENDORS: dict[str, Model] = {}
-
-
-class Client(Usfda):
-    """Only the client's stage differs: the vendor's model of a task is procured once in a process."""
-
-    def learn(self, source: Features) -> None:
-        key = fingerprint(source)
-        if key not in _VENDORS:
-            _VENDORS[key] = self.procure(source)
-        self.model = _VENDORS[key]
 
 
 @dataclass(frozen=True)
@@ -42,7 +29,7 @@ class LineSettings(StageSettings):
     density: float = 0.5  # the power of the density that similarities are divided by
 
 
-class Line(Client):
+class Line(Usfda):
     """Another line between known and unknown."""
 
     Settings = LineSettings
@@ -114,12 +101,12 @@ def changed(kind: type[Usfda], **given: Any) -> tuple[str, Settings]:
 
 def deployed(**given: float) -> tuple[str, Settings]:
     """The method with other settings of its client's stage."""
-    return changed(Client, deployment=given)
+    return "usfda", {"procurement": PROCUREMENT, "deployment": given}
 
 
-WHOLE: Systems = {"whole method": ("usfda", {"procurement": PROCUREMENT})}
+WHOLE: Systems = {"whole method": deployed()}
 PARTS: Systems = {
-    "without neighbours": deployed(rounds=0),
+    "samples not moved towards their neighbours": deployed(rounds=0),
     "without the test for nothing unknown": deployed(typical_lean=0.0),
     "without the test for nothing shared": deployed(distant_lean=0.0),
     "without either": deployed(typical_lean=0.0, distant_lean=0.0),
