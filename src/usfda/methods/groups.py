@@ -24,7 +24,7 @@ FEWEST = 2  # images behind every mean that is saved, so that no model file hold
 LEAST_DENSITY = 0.02  # below which a sample is as lonely as can be
 ITERATIONS = 100  # of EM, at most
 RAMP = 0.3  # how far beyond its threshold a test has its full weight
-LONELIEST = 0.3  # the least of q: divided by less, a sample far from all others would seem similar to any class
+LONELIEST = 0.3  # the least of g: divided by less, a sample far from all others would seem similar to any class
 
 
 @dataclass(frozen=True)
@@ -88,13 +88,13 @@ def fit_known_unknown(
     n, classes = similarity.shape
     w = np.full(n, 1 / n) if weight is None else weight / weight.sum()
     density = density.clip(min=LEAST_DENSITY)
-    # A sample that lies apart from all others is less similar to its own class, too: S_ic / q_i takes that out.
-    q = np.sqrt(density / weighted_quantile(density, w, 0.5)).clip(min=LONELIEST)
+    # A sample that lies apart from all others is less similar to its own class, too: S_ic / g_i takes that out.
+    g = np.sqrt(density / weighted_quantile(density, w, 0.5)).clip(min=LONELIEST)
     ordered = np.sort(similarity, axis=1)
     best = ordered[:, -1]
-    s = best / q
+    s = best / g
     # Prototypes are centred: a sample at s from its own lies on average at −s/(K−1) from the others.
-    second = ordered[:, -2] / q + s / (classes - 1)
+    second = ordered[:, -2] / g + s / (classes - 1)
     llr = _likelihood_ratio(s, second, w)
     if typicality is None:
         typicality = correlation(best, density, w)
