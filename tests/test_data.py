@@ -128,7 +128,7 @@ def test_a_list_that_names_a_file_twice(photos: Path, tmp_path: Path, caplog: py
     image = photos / "kind0" / "000.png"
     (tmp_path / "list.csv").write_text(f"path,label\n{image},a\n{image},a\n{photos / 'kind1' / '000.png'},b\n")
     assert len(read(tmp_path / "list.csv")) == 3
-    assert "1 of 3 lines name a file that an earlier line names" in caplog.text
+    assert "1 of 3 lines say what an earlier line says" in caplog.text
 
 
 def test_a_list_from_windows(tmp_path: Path) -> None:

@@ -312,6 +312,7 @@ def test_labels_that_contradict_each_other_are_named(
     procure(np.delete(X, 7, 0), np.delete(y, 7), method="usfda")
     form = "samples of the same content in different classes: {}, such as {} and {}; correct their labels"
     assert [record.message for record in caplog.records] == [
+        f"{tmp_path / 'list.csv'}: 1 of 11 lines say what an earlier line says, and count as further images",
         form.format(2, f"{images[0]} (kind0)", f"{images[0]} (kind1)"),
         form.format(1, "row 2 (c0)", "row 7 (c1)"),
     ]

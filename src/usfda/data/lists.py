@@ -54,8 +54,8 @@ def read_list(
             raise InputError(f"{where}: line {at} has {has}, unlike those before it; give every line one, or none")
     if not paths:
         raise InputError(f"{where}: the list is empty")
-    if again := len(paths) - len(np.unique([hash(path) for path in paths])):
-        log.warning("%s: %d of %d lines name a file that an earlier line names, and count as further images",
+    if again := len(paths) - len(np.unique([hash(line) for line in zip(paths, labels, strict=True)])):
+        log.warning("%s: %d of %d lines say what an earlier line says, and count as further images",
                     where, again, len(paths))  # fmt: skip
     if not exists:
         form = "path,label" if suffix == ".csv" else "path, a tab or a blank, label"
