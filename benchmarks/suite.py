@@ -271,11 +271,11 @@ class Result:
         """From its record; ``classes`` are the source's."""
         called, wrong = record["unknown_share"], {0.0, 100.0}
         failed = called in (wrong if cut.metric == "h_score" else wrong - {100.0 if cut.metric == "t_unk" else 0.0})
-        figure, said = record[cut.metric], record["check"]
+        figure, check = record[cut.metric], record["check"]
         unknown = sum(found["samples"] for name, found in record["per_class"].items() if name not in classes)
         return cls(
             cut, figure, record["oracle"], failed, record["ece"], figure - record["source_model"][cut.metric],
-            said["verdict"], 100 * unknown / record["samples"], said["unknown_estimate"], said["unknown_interval"],
+            check["verdict"], 100 * unknown / record["samples"], check["unknown_estimate"], check["unknown_interval"],
         )  # fmt: skip
 
     @property

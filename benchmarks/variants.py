@@ -65,7 +65,7 @@ class Line(Usfda):
 
 
 def log_odds(probability: np.ndarray) -> np.ndarray:
-    """Finite ones."""
+    """Of a probability; those of 0 and 1 are finite, too."""
     odds: np.ndarray = logit(probability.clip(1e-12, 1 - 1e-12))
     return odds
 

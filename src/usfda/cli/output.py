@@ -74,8 +74,8 @@ class Messages(logging.Handler):
 def check_output(*paths: Path | Url | None, model: bool = False, inputs: Sequence[str] = ()) -> None:
     """Raise an error where a file cannot be written, or must not be: before the long work, not after it.
 
-    No image is written over, a model only by another model, and none of the ``inputs``. What is there and is going to
-    be replaced is said.
+    No image is written over, a model only by another model, and none of the ``inputs``. A warning names a
+    file that is there already and will be replaced.
     """
     from ..data.images import SUFFIXES  # which loads Pillow
 

@@ -9,7 +9,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from .images import ARCHIVES, OTHER_PICTURES, SUFFIXES, format_of
 from .samples import Paths, Samples
 
 log = logging.getLogger("usfda")
-NAMED = 4  # folders with images that are left out
+NAMED = 4  # folders that a warning names, of those with images that are left out
 HIDDEN = (".", "__MACOSX")  # names of files and folders that nobody means begin so
 
 
@@ -106,24 +105,21 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
     inside = {f: _entries(f, left) for f in folders}
     left.warn(folder)
     ignored = Counter({str(folder): len(loose)})  # images that lie directly in no class, by folder
-    deeper = Counter[Path]()
+    direct = Counter({f.name: len(images) for f, (_, images) in inside.items()})
+    deeper, parts = Counter[str](), Counter[str]()
     for f, (subs, _) in inside.items():
-        for path in chain.from_iterable(_walk(sub, _LeftOut()) for sub in subs):
-            deeper[f] += 1
-            ignored[os.path.dirname(path)] += 1  # noqa: PTH120 (hot)
-    wanted = [f for f in folders if classes is None or f.name in classes]
-    with_images = [f for f in folders if inside[f][1]]
-    # Where most images of a folder lie deeper, it is no class; those directly in it are strays.
-    above = [f for f in wanted or folders if deeper[f] > len(inside[f][1])] if with_images else folders
-    parts = [sub for f in above for sub in inside[f][0] if _entries(sub)[1]]
-    if not with_images or len(parts) > len(
-        set(with_images) - set(above)
-    ):  # most folders of images lie one level deeper
-        below = sorted({sub.parent for sub in parts})
-        if len(below) == 1 and (folders == below or not with_images):
+        for sub in subs:
+            found = Counter(os.path.dirname(path) for path in _walk(sub, _LeftOut()))  # noqa: PTH120 (hot)
+            deeper[f.name] += found.total()
+            parts[f.name] += str(sub) in found
+            ignored += found
+    below = folders_above(direct, deeper, parts, classes)
+    if below is not None:
+        if leads_there(below, direct):
             warn_of_ignored(folder, Counter({str(folder): len(loose)}))
-            return class_folders(below[0], classes)
-        _explain_wrong_level(folder, below, bool(loose))
+            return class_folders(folder / below[0], classes)
+        _explain_wrong_level(folder, [folder / name for name in below], bool(loose))
+    wanted = [f for f in folders if classes is None or f.name in classes]
     warn_of_ignored(folder, ignored)
     without = [f for f in wanted if not inside[f][1]]
     paths, labels = Paths(), []
@@ -132,6 +128,28 @@ def class_folders(folder: Path, classes: Sequence[str] | None) -> Samples:
             paths.append(path)
             labels.append(f.name)
     return Samples(paths, np.asarray(labels, dtype=str), tuple(f.name for f in without))
+
+
+def folders_above(
+    direct: Counter[str], deeper: Counter[str], parts: Counter[str], classes: Sequence[str] | None
+) -> list[str] | None:
+    """Which folders are not classes but have classes in them; None where the level is right.
+
+    For the name of each folder: how many images lie directly in it, how many deeper, and in how many of its sub-folders
+    images lie directly. Where most images of a folder lie deeper, those directly in it are strays. The level is wrong
+    where such folders have more parts than there are other folders with images.
+    """
+    named = {name for name in direct if classes is None or name in classes}
+    above = {name for name in named or direct if deeper[name] > direct[name]}
+    others = {name for name in direct if direct[name]} - above
+    if direct.total() and sum(parts[name] for name in above) <= len(others):
+        return None
+    return sorted(name for name in (above if direct.total() else direct) if parts[name])
+
+
+def leads_there(below: list[str], direct: Counter[str]) -> bool:
+    """Whether one folder alone leads to the classes: there is no other, or none has an image."""
+    return len(below) == 1 and (len(direct) == 1 or not direct.total())
 
 
 def warn_of_ignored(folder: Path | Url, ignored: Counter[str]) -> None:

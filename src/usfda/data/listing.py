@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..urls import Url, files_below
-from .folders import warn_of_ignored
+from .folders import folders_above, leads_there, warn_of_ignored
 from .images import OTHER_PICTURES, SUFFIXES
 from .samples import Paths, Samples
 
@@ -41,17 +41,14 @@ def class_folders(url: Url, classes: Sequence[str] | None) -> Samples:
     names = _listing(url)
     images = [name for name in names if name.suffix.lower() in SUFFIXES]
     inside = [name for name in images if len(name.parts) == 2]
-    loose = [name for name in images if len(name.parts) == 1]
-    direct = Counter(name.parts[0] for name in inside)
-    deeper = Counter(name.parts[0] for name in images if len(name.parts) > 2)
     folders = {name.parts[0] for name in names if len(name.parts) > 1}
-    wanted = folders if classes is None else (folders & set(classes)) or folders
-    above = {name for name in wanted if deeper[name] > direct[name]} if inside else folders
-    parts = {name.parts[:2] for name in images if len(name.parts) == 3 and name.parts[0] in above}
-    if not inside or len(parts) > len(direct.keys() - above):  # most folders of images lie one level deeper
-        below = sorted({first for first, _ in parts})
-        if len(below) == 1 and (folders == set(below) or not inside):
-            warn_of_ignored(url, Counter({str(url): len(loose)}))
+    direct = Counter(dict.fromkeys(folders, 0) | Counter(name.parts[0] for name in inside))
+    deeper = Counter(name.parts[0] for name in images if len(name.parts) > 2)
+    parts = Counter(top for top, _ in {name.parts[:2] for name in images if len(name.parts) == 3})
+    below = folders_above(direct, deeper, parts, classes)
+    if below is not None:
+        if leads_there(below, direct):
+            warn_of_ignored(url, Counter({str(url): sum(len(name.parts) == 1 for name in images)}))
             return class_folders(url / below[0], classes)
         hint = f"; give one of {', '.join(str(url / name) for name in below[:3])}" if below else ""
         raise InputError(f"{url}: wrong folder level, one folder per class with images in it is needed{hint}")
