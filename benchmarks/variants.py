@@ -1,4 +1,4 @@
-"""Method ``usfda`` with one thing changed: what each of its parts pays, and what privacy costs (suite.py runs them)."""
+"""Method ``usfda`` with one thing changed: what its parts pay, and what a file that tells less costs (for suite.py)."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from usfda import Features, Model
 from usfda.experiments.runner import Settings, Systems
 from usfda.experiments.systems.api import Matrix
 from usfda.experiments.systems.usfda import StageSettings, Usfda
+from usfda.methods.geometry import fit_geometry
 from usfda.methods.groups import LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown
 from usfda.methods.heads import starting_head
-from usfda.methods.privacy import PrivacySettings, fit_private_geometry
 from usfda.methods.settings import Negatives
 from usfda.methods.vendor import Vendor
 
@@ -71,21 +71,21 @@ def log_odds(probability: np.ndarray) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class PrivateSettings(StageSettings):
+class DirectionsSettings(StageSettings):
     """How much of the covariance is told."""
 
-    directions: int = 8
+    directions: int = 16
 
 
-class Private(Usfda):
-    """The geometry of ``usfda procure --private``, also of classes with fewer than ten images."""
+class Directions(Usfda):
+    """The geometry with another number of directions that W evens out."""
 
-    Settings = PrivateSettings
-    settings: PrivateSettings
+    Settings = DirectionsSettings
+    settings: DirectionsSettings
 
     def procure(self, source: Features, negatives: Negatives | None = None) -> Model:
-        told = PrivacySettings(least_images=2, directions=self.settings.directions)
-        vendor = Vendor(None, fit_private_geometry(source.X, source.y, len(source.classes), told))
+        geometry = fit_geometry(source.X, source.y, len(source.classes), self.settings.directions)
+        vendor = Vendor(None, geometry)
         card = {"procurement": {"method": "usfda", "seconds": {}, "settings": {}}, "deployment": None}
         return Model(source.classes, vendor, starting_head(vendor), None, card)
 
@@ -121,4 +121,6 @@ PARTS: Systems = {
     "densities times the roots of the estimated shares": changed(Line, shares=0.5),
     "times the shares (Bayes' rule)": changed(Line, shares=1.0),
 }
-PRIVATE: Systems = {f"{k} directions": changed(Private, directions=k) for k in (8, 16, 32, 64)}
+OTHER_DIRECTIONS: Systems = {
+    f"{k} directions": changed(Directions, directions=d) for k, d in {8: 8, 32: 32, 64: 64, "all": 10**9}.items()
+}

@@ -20,7 +20,7 @@ from ..data.reading import PIECE, check_source, read
 from ..data.samples import Features, Matrix, Place
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
-from ..methods.geometry import fit_geometry
+from ..methods.geometry import DIRECTIONS, fit_geometry
 from ..methods.heads import starting_head
 from ..methods.membership import best_attack
 from ..methods.negatives import Composites, compose, composite_key, negative_classes, plan
@@ -28,7 +28,6 @@ from ..methods.privacy import (
     PrivacySettings,
     attack_bound,
     fit_noisy_geometry,
-    fit_private_geometry,
     noise_level,
 )
 from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
@@ -293,11 +292,9 @@ def _geometry(
     X: Matrix, y: np.ndarray, classes: int, privacy: PrivacySettings | None, epsilon: float | None
 ) -> tuple[Geometry, np.ndarray]:
     """Where the classes lie, and how many samples each has, as far as either may be told."""
-    if privacy is None:
-        return fit_geometry(X, y, classes), np.bincount(y)
-    if epsilon is None:
-        return fit_private_geometry(X, y, classes, privacy), np.bincount(y)
-    return fit_noisy_geometry(X, y, classes, privacy, epsilon)
+    if privacy is not None and epsilon is not None:
+        return fit_noisy_geometry(X, y, classes, privacy, epsilon)
+    return fit_geometry(X, y, classes, DIRECTIONS if privacy is None else privacy.directions), np.bincount(y)
 
 
 def _measured(
