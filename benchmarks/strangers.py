@@ -13,8 +13,8 @@ from __future__ import annotations
 import zlib
 
 import numpy as np
-from suite import Cut, Suite, load_suite, suite_parser
 from suite_data import labels_of
+from suite_tasks import Cut, Suite, load_suite, suite_parser
 
 from usfda import Config, Features, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
