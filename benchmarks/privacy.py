@@ -21,10 +21,11 @@ from usfda import Config, Features, Model, adapt, procure
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import TaskReader
-from usfda.methods.geometry import DIRECTIONS, fit_geometry
+from usfda.methods.geometry import fit_geometry
 from usfda.methods.heads import UsfdaHead, starting_head
 from usfda.methods.membership import auc, scores
 from usfda.methods.privacy import PrivacySettings, fit_noisy_geometry
+from usfda.methods.settings import ProcurementSettings
 from usfda.methods.vendor import Geometry, Vendor, normalise, signed_root
 from usfda.metrics import score_decision
 
@@ -42,7 +43,10 @@ def with_directions(directions: int) -> Fit:
     return lambda X, y, classes: fit_geometry(X, y, classes, directions)
 
 
-KINDS: dict[str, Fit] = {"default": with_directions(DIRECTIONS), "--private": with_directions(FEW.directions)}
+KINDS: dict[str, Fit] = {
+    "default": with_directions(ProcurementSettings.directions),
+    "--private": with_directions(FEW.directions),
+}
 KINDS |= {f"--epsilon {epsilon:g}": noisy(epsilon) for epsilon in EPSILONS}
 
 

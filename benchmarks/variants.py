@@ -9,15 +9,11 @@ from unittest.mock import patch
 import numpy as np
 from scipy.special import expit, logit
 
-from usfda import Features, Model
+from usfda import Features
 from usfda.experiments.runner import Settings, Systems
 from usfda.experiments.systems.api import Matrix
 from usfda.experiments.systems.usfda import StageSettings, Usfda
-from usfda.methods.geometry import fit_geometry
 from usfda.methods.groups import LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown
-from usfda.methods.heads import starting_head
-from usfda.methods.settings import Negatives
-from usfda.methods.vendor import Vendor
 
 
 @dataclass(frozen=True)
@@ -70,26 +66,6 @@ def log_odds(probability: np.ndarray) -> np.ndarray:
     return odds
 
 
-@dataclass(frozen=True)
-class DirectionsSettings(StageSettings):
-    """How much of the covariance is told."""
-
-    directions: int = 16
-
-
-class Directions(Usfda):
-    """The geometry with another number of directions that W evens out."""
-
-    Settings = DirectionsSettings
-    settings: DirectionsSettings
-
-    def procure(self, source: Features, negatives: Negatives | None = None) -> Model:
-        geometry = fit_geometry(source.X, source.y, len(source.classes), self.settings.directions)
-        vendor = Vendor(None, geometry)
-        card = {"procurement": {"method": "usfda", "seconds": {}, "settings": {}}, "deployment": None}
-        return Model(source.classes, vendor, starting_head(vendor), None, card)
-
-
 # No image is held out: the geometry is that of all of them in any case, and what the vendor measures takes most time.
 PROCUREMENT = {"holdout": 0.0}
 
@@ -122,5 +98,6 @@ PARTS: Systems = {
     "times the shares (Bayes' rule)": changed(Line, shares=1.0),
 }
 OTHER_DIRECTIONS: Systems = {
-    f"{k} directions": changed(Directions, directions=d) for k, d in {8: 8, 32: 32, 64: 64, "all": 10**9}.items()
+    f"{k} directions": ("usfda", {"procurement": {**PROCUREMENT, "directions": d}})
+    for k, d in {8: 8, 32: 32, 64: 64, "all": 10**9}.items()
 }

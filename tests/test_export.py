@@ -240,7 +240,8 @@ def quantised_operators(file: Path) -> set[str]:
 
 
 def test_int8(photos: Path, new_photos: Path, tmp_path: Path) -> None:
-    model, file = usfda.procure(photos, backbone=network(17), method="usfda", config=CONFIG), tmp_path / "small.onnx"
+    vendor, file = usfda.procure(photos, backbone=network(17), method="usfda", config=CONFIG), tmp_path / "small.onnx"
+    model = usfda.adapt(vendor, new_photos, config=CONFIG)
     measured = usfda.export_onnx(model, file, calibrate=new_photos, config=CONFIG)
     assert measured is not None
     onnx.checker.check_model(onnx.load(file), full_check=True)

@@ -114,7 +114,7 @@ def test_geometry_takes_its_samples_in_pieces() -> None:
 def test_geometry_of_few_or_constant_samples_is_finite(samples: int) -> None:
     y = np.repeat([0, 1], samples)
     for X in (np.zeros((2 * samples, 4)), np.eye(4)[: 2 * samples]):
-        home = fit_geometry(X.astype(np.float32), y, 2)
+        home = fit_geometry(X.astype(np.float32), y, 2, K)
         assert all(np.isfinite(getattr(home, field.name)).all() for field in fields(home))
 
 

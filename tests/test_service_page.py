@@ -117,7 +117,7 @@ def test_adapt_accept_name_and_roll_back(
 ) -> None:
     seen = opened(visit, port)
     page = seen.page
-    assert page.get_by_role("button", name="Start an adaptation").is_disabled()
+    page.get_by_role("button", name="Start an adaptation", disabled=True).wait_for()
     page.locator("#files").set_input_files(target)
     summary(seen, "40 images:")
     before = labels(seen)

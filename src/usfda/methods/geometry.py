@@ -22,15 +22,14 @@ from ..data.samples import Matrix
 from .sums import WEIGHTS, Sums, sum_up
 from .vendor import Geometry, normalise
 
-DIRECTIONS = 16  # k, chosen on the development suite (docs/privacy.md)
 SHRINKAGE = 0.8  # a: with fewer samples than dimensions most of the covariance is noise
 BELOW_FLOOR = 0.05  # share of the source samples that lie below the floor
 FLOOR = 0.5  # of the cohesion, about where the floor lies: with noise no sample is looked at to find it
 MOST = 8192  # samples that the floor is measured with: enough for a quantile
 
 
-def fit_geometry(X: Matrix, y: np.ndarray, classes: int, directions: int = DIRECTIONS) -> Geometry:
-    """Fit to source vectors X with labels y in 0 … classes−1, a piece at a time."""
+def fit_geometry(X: Matrix, y: np.ndarray, classes: int, directions: int) -> Geometry:
+    """Fit to source vectors X with labels y in 0 … classes−1, a piece at a time; ``directions`` is k."""
     geometry = geometry_of(sum_up(X, y, classes), directions)
     return replace(geometry, floor=_floor(X, y, directions))
 

@@ -44,7 +44,7 @@ class PrivacySettings:
     """What a private file may tell."""
 
     least_images: int = 10  # of every class
-    directions: int = 8  # of the greatest spread within the classes, which W evens out; more tell more of each image
+    directions: int = 8  # at most, in which W evens out the spread within the classes; more tell more of each image
     delta: float = 1e-5  # δ: far less than one in the number of images
 
     def __post_init__(self) -> None:

@@ -134,13 +134,13 @@ class Geometry:
     Parameters
     ----------
     whitener : array (d, d)
-        W, which whitens the spread within the source classes.
+        W, which evens out the spread within the source classes in a few directions.
     prototypes : array (classes, d)
-        P_c, the mean of z over a class, at unit length.
+        P_c, the mean of a class, centred and through W, at unit length.
     mean : array (d,)
         μ of the source: the mean of the class means of x̃.
     cohesion : array ()
-        Mean cosine of a source sample with the mean of the others of its class: how alike a class is at home.
+        About the mean cosine of a source sample with its P_c: how alike a class is at home.
     floor : array ()
         The cosine above which 95 % of the source samples lie.
     """
@@ -170,10 +170,11 @@ class Geometry:
     def project(self, x: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """The same for x̃ itself."""
         with np.errstate(over="ignore", invalid="ignore"):  # a stranger's numbers may be finite and absurd
-            z = normalise((x - mean) @ self.whitener.T)
-        if not np.isfinite(z).all():
+            away = (x - mean) @ self.whitener.T
+            squares = np.einsum("ij,ij->i", away, away)
+        if not np.isfinite(squares).all():
             raise InputError("the model gives no finite numbers for these vectors")
-        return z
+        return normalise(away)
 
 
 def own_part(tensors: Mapping[str, Value], prefix: str) -> dict[str, Value]:
