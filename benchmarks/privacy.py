@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,11 +22,10 @@ from usfda import Config, Features, Model, adapt, procure
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import TaskReader
-from usfda.methods.geometry import fit_geometry
+from usfda.methods.geometry import fit_geometry, fit_without_floor
 from usfda.methods.heads import UsfdaHead, starting_head
 from usfda.methods.membership import auc, scores
-from usfda.methods.privacy import PrivacySettings, fit_noisy_geometry
-from usfda.methods.settings import ProcurementSettings
+from usfda.methods.privacy import PrivacySettings, fit_noisy_geometry, fit_private_geometry
 from usfda.methods.vendor import Geometry, Vendor, normalise, signed_root
 from usfda.metrics import score_decision
 
@@ -39,14 +39,11 @@ def noisy(epsilon: float) -> Fit:
     return lambda X, y, classes: fit_noisy_geometry(X, y, classes, FEW, epsilon)[0]
 
 
-def with_directions(directions: int) -> Fit:
-    return lambda X, y, classes: fit_geometry(X, y, classes, directions)
+def private(directions: int = FEW.directions) -> Fit:
+    return lambda X, y, classes: fit_private_geometry(X, y, classes, replace(FEW, directions=directions))
 
 
-KINDS: dict[str, Fit] = {
-    "default": with_directions(ProcurementSettings.directions),
-    "--private": with_directions(FEW.directions),
-}
+KINDS: dict[str, Fit] = {"default": fit_without_floor, "--private": private()}
 KINDS |= {f"--epsilon {epsilon:g}": noisy(epsilon) for epsilon in EPSILONS}
 
 
@@ -200,8 +197,10 @@ def cost_rows(reader: TaskReader, office31: str, seeds: int) -> Iterator[list[st
         return float(score_decision(target.labels, adapted.decide(target.X), adapted.classes_)["h_score"] or 0)
 
     def whole(kind: str) -> Fit:
-        if "epsilon" not in kind:
-            return KINDS[kind]
+        if kind == "default":
+            return fit_geometry
+        if kind == "--private":
+            return lambda X, y, k: fit_private_geometry(X, y, k, eight)
         return lambda X, y, k: fit_noisy_geometry(X, y, k, eight, float(kind.split()[1]))[0]
 
     for kind in KINDS:
@@ -227,11 +226,11 @@ def main() -> None:
     parser.add_argument("--shadows", type=int, default=4)
     parser.add_argument("--backbone", default="efficientnet_lite0")
     parser.add_argument("--parts", default="cost,vendor,rebuilt,client,networks")
-    parser.add_argument("--directions", help="part vendor: with these numbers of directions alone, as 32,64")
+    parser.add_argument("--directions", help="part vendor: --private with these numbers of directions alone, as 16,32")
     options = parser.parse_args()
     if options.directions:
         KINDS.clear()
-        KINDS.update({f"{k} directions": with_directions(int(k)) for k in options.directions.split(",")})
+        KINDS.update({f"{k} directions": private(int(k)) for k in options.directions.split(",")})
     logging.getLogger("usfda").setLevel(logging.ERROR)
     reader = TaskReader(options.backbone, Config())
     sources: dict[str, Side] = {}

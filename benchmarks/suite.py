@@ -7,12 +7,12 @@ A task's *figure* is H, shared accuracy where no class is private to the target,
 The *decision ratio* is the one over the other. A *failure* is a task on which all samples, or none, are called unknown
 while the opposite holds of some. Tasks are averaged within a row, rows within a data set, data sets within the suite.
 
-python benchmarks/suite.py DATA EMOJI -o suite/ [--backbone NAME] [--sets office31,emoji] [--ablate] [--directions]
+python benchmarks/suite.py DATA EMOJI -o suite/ [--backbone NAME] [--sets office31,emoji] [--ablate] [--private]
     [--json FILE]
 
 With ``--backbone pixels`` or ``gradients`` the digits are run, with any other backbone all the rest. Pictures that have
 to be made and runs.jsonl go to the output folder. ``--ablate`` runs the method also with one part changed at a time,
-``--directions`` with fewer directions (as ``usfda procure --private``) and with more: variants.py has them.
+``--private`` with what ``usfda procure --private`` tells, and with more directions: variants.py has them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from suite_data import labels_of
 from suite_tasks import Cut, load_suite, suite_parser
-from variants import OTHER_DIRECTIONS, PARTS, WHOLE
+from variants import PARTS, PRIVATE, WHOLE
 
 from usfda import Features
 from usfda.experiments.runner import Runner
@@ -186,11 +186,11 @@ def main() -> None:
     parser = suite_parser(__doc__)
     parser.add_argument("--sets", help="only these data sets")
     parser.add_argument("--ablate", action="store_true")
-    parser.add_argument("--directions", action="store_true")
+    parser.add_argument("--private", action="store_true")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     suite = load_suite(options.data, options.emoji, options.output, options.backbone)
-    systems = {**WHOLE, **(PARTS if options.ablate else {}), **(OTHER_DIRECTIONS if options.directions else {})}
+    systems = {**WHOLE, **(PARTS if options.ablate else {}), **(PRIVATE if options.private else {})}
     sets = set(options.sets.split(",")) if options.sets else {cut.data for cut in suite.cuts.values()}
     tasks = [task for task in suite.tasks() if suite.cuts[task.id].data in sets]
     runner = Runner(options.output, backbone=options.backbone)

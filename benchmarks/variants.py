@@ -1,4 +1,4 @@
-"""Method ``usfda`` with one thing changed: what its parts pay, and what a file that tells less costs (for suite.py)."""
+"""Method ``usfda`` with one thing changed: what each of its parts pays, and what privacy costs (suite.py runs them)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ from unittest.mock import patch
 import numpy as np
 from scipy.special import expit, logit
 
-from usfda import Features
+from usfda import Features, Model
 from usfda.experiments.runner import Settings, Systems
 from usfda.experiments.systems.api import Matrix
 from usfda.experiments.systems.usfda import StageSettings, Usfda
 from usfda.methods.groups import LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown
+from usfda.methods.heads import starting_head
+from usfda.methods.privacy import PrivacySettings, fit_private_geometry
+from usfda.methods.settings import Negatives
+from usfda.methods.vendor import Vendor
 
 
 @dataclass(frozen=True)
@@ -66,6 +70,26 @@ def log_odds(probability: np.ndarray) -> np.ndarray:
     return odds
 
 
+@dataclass(frozen=True)
+class PrivateSettings(StageSettings):
+    """How much of the covariance is told."""
+
+    directions: int = 8
+
+
+class Private(Usfda):
+    """The geometry of ``usfda procure --private``, also of classes with fewer than ten images."""
+
+    Settings = PrivateSettings
+    settings: PrivateSettings
+
+    def procure(self, source: Features, negatives: Negatives | None = None) -> Model:
+        told = PrivacySettings(least_images=2, directions=self.settings.directions)
+        vendor = Vendor(None, fit_private_geometry(source.X, source.y, len(source.classes), told))
+        card = {"procurement": {"method": "usfda", "seconds": {}, "settings": {}}, "deployment": None}
+        return Model(source.classes, vendor, starting_head(vendor), None, card)
+
+
 # No image is held out: the geometry is that of all of them in any case, and what the vendor measures takes most time.
 PROCUREMENT = {"holdout": 0.0}
 
@@ -97,7 +121,4 @@ PARTS: Systems = {
     "densities times the roots of the estimated shares": changed(Line, shares=0.5),
     "times the shares (Bayes' rule)": changed(Line, shares=1.0),
 }
-OTHER_DIRECTIONS: Systems = {
-    f"{k} directions": ("usfda", {"procurement": {**PROCUREMENT, "directions": d}})
-    for k, d in {8: 8, 32: 32, 64: 64, "all": 10**9}.items()
-}
+PRIVATE: Systems = {f"{k} directions": changed(Private, directions=k) for k in (8, 16, 32, 64)}

@@ -240,8 +240,7 @@ def quantised_operators(file: Path) -> set[str]:
 
 
 def test_int8(photos: Path, new_photos: Path, tmp_path: Path) -> None:
-    vendor, file = usfda.procure(photos, backbone=network(17), method="usfda", config=CONFIG), tmp_path / "small.onnx"
-    model = usfda.adapt(vendor, new_photos, config=CONFIG)
+    model, file = usfda.procure(photos, backbone=network(17), method="usfda", config=CONFIG), tmp_path / "small.onnx"
     measured = usfda.export_onnx(model, file, calibrate=new_photos, config=CONFIG)
     assert measured is not None
     onnx.checker.check_model(onnx.load(file), full_check=True)

@@ -45,33 +45,28 @@ def own_geometry(model: Model) -> Geometry:
     return model.vendor.geometry
 
 
-K = 2  # directions that W evens out
-
-
 def numpy_geometry(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """W, the mean of the class means, and the prototypes, with the inverse root of Σ itself."""
-    classes = range(y.max() + 1)
+    """W, which whitens the shrunk covariance within the classes, the mean of the class means, and the prototypes."""
+    d, classes = X.shape[1], range(y.max() + 1)
     x = rooted(X)
     means = np.stack([x[y == c].mean(0) for c in classes])
-    values, V = np.linalg.eigh(np.cov((x - means[y]).T, bias=True))
-    level = values.mean()
-    values[:-K] = values[:-K].mean()
-    shrunk = 0.2 * values + 0.8 * level
-    W, mean = V @ np.diag(np.sqrt(shrunk[0] / shrunk)) @ V.T, means.mean(0)
-    return W, mean, unit((means - mean) @ W.T)
+    within = np.cov((x - means[y]).T, bias=True)
+    sigma = 0.2 * within + 0.8 * np.trace(within) / d * np.eye(d)
+    W, mean = np.linalg.inv(np.linalg.cholesky(sigma)), means.mean(0)
+    z = unit((x - mean) @ W.T)
+    return W, mean, unit(np.stack([z[y == c].mean(0) for c in classes]))
 
 
 def agree_with_numpy(home: Geometry, X: np.ndarray, y: np.ndarray, floor_within: float = 1e-3) -> None:
-    """The floor holds each half of every class against the geometry of the other."""
+    """Cohesion leaves the sample out; the floor holds each half of every class against the geometry of the other."""
     W, mean, prototypes = numpy_geometry(X, y)
     z = unit((rooted(X) - mean) @ W.T)
     assert home.whitener == pytest.approx(W, rel=1e-3, abs=1e-3)
     assert home.mean == pytest.approx(mean, abs=1e-4)
     assert home.whiten(X, mean) == pytest.approx(z, abs=1e-4)
     assert home.prototypes == pytest.approx(prototypes, abs=1e-4)
-    away = np.stack([(rooted(X)[y == c].mean(0) - mean) @ W.T for c in range(y.max() + 1)])
-    spread = np.sqrt(np.mean(np.sum(((rooted(X) - mean) @ W.T) ** 2, 1)))
-    assert float(home.cohesion) == pytest.approx(np.linalg.norm(away, axis=1)[y].mean() / spread, abs=1e-4)
+    sums = np.stack([z[y == c].sum(0) for c in range(y.max() + 1)])
+    assert float(home.cohesion) == pytest.approx(np.mean((unit(sums[y] - z) * z).sum(1)), abs=1e-4)
     cosines = []
     halves = np.arange(0, len(y), 2), np.arange(1, len(y), 2)  # the classes stand one after the other
     for fitted, rest in (halves, halves[::-1]):
@@ -83,7 +78,7 @@ def agree_with_numpy(home: Geometry, X: np.ndarray, y: np.ndarray, floor_within:
 def test_geometry_against_numpy() -> None:
     X, names = blobs([0, 1, 2], 7, d=5)
     y = np.unique(names, return_inverse=True)[1]
-    agree_with_numpy(fit_geometry(X, y, 3, K), X, y)
+    agree_with_numpy(fit_geometry(X, y, 3), X, y)
 
 
 class Watched:
@@ -106,7 +101,7 @@ def test_geometry_takes_its_samples_in_pieces() -> None:
     X, names = blobs([0, 1, 2], 4000, d=5)
     y = np.unique(names, return_inverse=True)[1]
     watched = Watched(X)
-    agree_with_numpy(fit_geometry(watched, y, 3, K), X, y, floor_within=0.01)
+    agree_with_numpy(fit_geometry(watched, y, 3), X, y, floor_within=0.01)
     assert watched.most <= 4096
 
 
@@ -114,7 +109,7 @@ def test_geometry_takes_its_samples_in_pieces() -> None:
 def test_geometry_of_few_or_constant_samples_is_finite(samples: int) -> None:
     y = np.repeat([0, 1], samples)
     for X in (np.zeros((2 * samples, 4)), np.eye(4)[: 2 * samples]):
-        home = fit_geometry(X.astype(np.float32), y, 2, K)
+        home = fit_geometry(X.astype(np.float32), y, 2)
         assert all(np.isfinite(getattr(home, field.name)).all() for field in fields(home))
 
 

@@ -15,17 +15,19 @@ from typer.testing import CliRunner
 from usfda import InputError, Model, adapt, load, procure
 from usfda.cli.main import app
 from usfda.methods.findings import privacy_sentence
-from usfda.methods.geometry import fit_geometry
+from usfda.methods.geometry import fit_without_floor
 from usfda.methods.membership import auc, best_attack, scores
 from usfda.methods.privacy import (
+    WEIGHTS,
     PrivacySettings,
     attack_bound,
     fit_noisy_geometry,
+    fit_private_geometry,
     noise_level,
     secure_normal,
     sensitivity,
+    sum_up,
 )
-from usfda.methods.sums import WEIGHTS, sum_up
 from usfda.methods.vendor import Vendor
 
 D = 96  # dimensions, more than there are images
@@ -39,7 +41,7 @@ def halves(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_with_fewer_images_than_dimensions_the_covariance_names_every_one() -> None:
     X, y, member = halves()
-    name, found = best_attack(Vendor(None, fit_geometry(X[member], y[member], 3, directions=D)), X, y, member)
+    name, found = best_attack(Vendor(None, fit_without_floor(X[member], y[member], 3)), X, y, member)
     assert name.startswith("covariance")
     assert found == 1
 
@@ -48,9 +50,10 @@ def test_a_private_geometry_tells_much_less_and_a_noisy_one_next_to_nothing() ->
     private, noisy = [], []
     for seed in range(6):
         X, y, member = halves(seed)
-        geometry = fit_geometry(X[member], y[member], 3, directions=1)
+        settings = PrivacySettings(directions=1)
+        geometry = fit_private_geometry(X[member], y[member], 3, settings)
         private.append(best_attack(Vendor(None, geometry), X, y, member)[1])
-        rng, settings = np.random.default_rng(seed), PrivacySettings(directions=1)
+        rng = np.random.default_rng(seed)
         geometry, _ = fit_noisy_geometry(X[member], y[member], 3, settings, 1, rng.standard_normal)
         noisy.append(best_attack(Vendor(None, geometry), X, y, member)[1])
     assert np.mean(private) < 0.85
@@ -81,25 +84,24 @@ def test_one_image_changes_the_sums_by_no_more_than_stated(seed: int, n: int, d:
     X[0] *= 2.0**size
     X[rng.random((n, d)) < 0.2] = 0
     y = rng.integers(0, 3, n)
-    with_it, without_it = sum_up(X, y, 3, unit=True).weighted(), sum_up(X[1:], y[1:], 3, unit=True).weighted()
+    with_it, without_it = sum_up(X, y, 3).weighted(), sum_up(X[1:], y[1:], 3).weighted()
     assert np.linalg.norm(with_it - without_it) <= sensitivity() * (1 + 1e-9)
 
 
 def test_an_image_far_from_the_usual_length_changes_the_sums_by_just_that() -> None:
     X, y = np.array([[1e8, 1e8], [1.0, 2.0]], np.float32), np.array([0, 1])
-    with_it, without_it = (sum_up(X[i:], y[i:], 2, unit=True).weighted() for i in (0, 1))
-    moved = np.linalg.norm(with_it - without_it)
+    moved = np.linalg.norm(sum_up(X, y, 2).weighted() - sum_up(X[1:], y[1:], 2).weighted())
     assert moved == pytest.approx(sensitivity())
 
 
 def test_noise_has_the_stated_variance_on_every_sum() -> None:
-    sums = sum_up(*blobs_of_two(), 2, unit=True)
+    sums = sum_up(*blobs_of_two(), 2)
     rng = np.random.default_rng(0)
     drawn = np.stack([sums.noisy(3.0, rng.standard_normal).weighted() - sums.weighted() for _ in range(4000)])
     assert drawn.mean(0) == pytest.approx(0, abs=0.25)
     assert drawn.std(0) == pytest.approx(np.full(drawn.shape[1], 3.0), rel=0.08)
     assert np.abs(np.corrcoef(drawn.T) - np.eye(drawn.shape[1])).max() < 0.1
-    noisy = sums.noisy(3.0, secure_normal)
+    noisy = sums.noisy(3.0)
     assert (noisy.second == noisy.second.T).all()
 
 

@@ -18,6 +18,9 @@ and so is all that is computed from what comes out, by post-processing: W, P, μ
 of the classes. There is one release and nothing to compose. Whoever looks at the file tells a member from another image
 with an AUC of at most Φ(Δ / √2σ), since Gaussians Δ/σ apart are the hardest case (Dong, Roth and Su 2022).
 
+With or without noise W evens out the spread in a few directions alone: all of them, where there are fewer images than
+dimensions, name every image (docs/privacy.md).
+
 Not covered: the names of the classes, that each has ``least_images`` or more, and what the rounding of floating-point
 numbers may tell about the noise.
 """
@@ -26,17 +29,22 @@ from __future__ import annotations
 
 import math
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 import numpy as np
+from scipy.linalg import eigh
 from scipy.optimize import brentq
 from scipy.special import log_ndtr, ndtr, ndtri
 
 from ..data.samples import Matrix
 from ..errors import InputError
-from .geometry import geometry_of
-from .sums import LENGTHS, WEIGHTS, Noise, sum_up
-from .vendor import Geometry
+from .geometry import PIECE, SHRINKAGE, fit_geometry
+from .vendor import Geometry, normalise, signed_root
+
+WEIGHTS = {"counts": 0.5, "second": 0.5, "length": 0.25}  # w_n, w_T, w_l
+LENGTHS = 4.6  # R: lengths of x̃ from 1/100 to 100 are told apart
+FLOOR = 0.5  # of the cohesion, about where the floor lies: with noise no sample is looked at to find it
 
 
 @dataclass(frozen=True)
@@ -44,12 +52,15 @@ class PrivacySettings:
     """What a private file may tell."""
 
     least_images: int = 10  # of every class
-    directions: int = 8  # at most, in which W evens out the spread within the classes; more tell more of each image
+    directions: int = 8  # of the greatest spread within the classes, which W evens out; more tell more of each image
     delta: float = 1e-5  # δ: far less than one in the number of images
 
     def __post_init__(self) -> None:
         if self.least_images < 2 or self.directions < 1 or not 0 < self.delta < 1:
             raise InputError("least_images starts at 2, directions at 1, delta lies between 0 and 1")
+
+
+Noise = Callable[[int], np.ndarray]
 
 
 def secure_normal(count: int) -> np.ndarray:
@@ -82,13 +93,105 @@ def attack_bound(sigma: float) -> float:
     return float(ndtr(sensitivity() / (math.sqrt(2) * sigma)))
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What the source is summed up to; the field names of the weights are those of the sums."""
+
+    classes: np.ndarray  # s_c (classes, d)
+    counts: np.ndarray  # n_c (classes,)
+    second: np.ndarray  # T (d, d)
+    length: np.ndarray  # l ()
+
+    def weighted(self) -> np.ndarray:
+        """As the one vector that noise is added to, in which one image counts Δ at most."""
+        upper = np.triu_indices(len(self.second), 1)
+        beside = math.sqrt(2) * self.second[upper]
+        parts = {"counts": self.counts, "second": np.append(self.second.diagonal(), beside), "length": self.length}
+        weighted = [WEIGHTS[name] * np.ravel(part) for name, part in parts.items()]
+        return np.concatenate([self.classes.ravel(), *weighted])
+
+    def noisy(self, sigma: float, noise: Noise = secure_normal) -> Sums:
+        """With N(0, σ²) on each coordinate of that vector."""
+        k, d = self.classes.shape
+        drawn = sigma * noise(self.classes.size + k + d * (d + 1) // 2 + 1)
+        first, counts, diagonal, beside, length = np.split(drawn, np.cumsum([k * d, k, d, d * (d - 1) // 2]))
+        symmetric = np.zeros((d, d))
+        symmetric[np.triu_indices(d, 1)] = beside / math.sqrt(2)
+        symmetric += symmetric.T + np.diag(diagonal)
+        return Sums(
+            self.classes + first.reshape(k, d),
+            self.counts + counts / WEIGHTS["counts"],
+            self.second + symmetric / WEIGHTS["second"],
+            self.length + length[0] / WEIGHTS["length"],
+        )
+
+
+def sum_up(X: Matrix, y: np.ndarray, classes: int, unit: bool = True) -> Sums:
+    """The sums over source vectors X with labels y in 0 … classes−1, a piece at a time; of x̂, or of x̃."""
+    d = X.shape[1]
+    total, second, length = np.zeros((classes, d)), np.zeros((d, d)), 0.0
+    for i in range(0, len(y), PIECE):
+        x = signed_root(X[i : i + PIECE]).astype(np.float64)
+        norms = np.linalg.norm(x, axis=1)
+        x = normalise(x) if unit else x
+        np.add.at(total, y[i : i + PIECE], x)
+        second += x.T @ x
+        length += float(np.clip(np.log(np.maximum(norms, 1e-12)) / LENGTHS, -1, 1).sum())
+    return Sums(total, np.bincount(y, minlength=classes).astype(np.float64), second, np.asarray(length))
+
+
+def geometry_of(sums: Sums, settings: PrivacySettings, sigma: float = 0.0) -> Geometry:
+    """The geometry that the sums tell, where they have noise of σ; from nothing but them.
+
+    Σ is as in ``geometry.py``, with the mean of all values in place of those that are not among the greatest, and
+    P_c = W(m_c − μ) at unit length, m_c the mean of class c. The cohesion is that of the class means, |W(m_c − μ)| over
+    the root of the mean of |W(x − μ)|², less what noise makes P_c turn away.
+    """
+    d = len(sums.second)
+    counts = sums.counts.clip(min=settings.least_images if sigma else 1)
+    n, means = counts.sum(), sums.classes / counts[:, None]
+    second = sums.second / n
+    if sigma:
+        second += (1 - np.trace(second)) / d * np.eye(d)  # of vectors of length one
+    # With noise, the mean of all images is surer than the mean of the class means.
+    mu = sums.classes.sum(0) / n if sigma else means.mean(0)
+    squares = np.maximum((sums.classes**2).sum(1) - d * sigma**2, 0)  # |s_c|², less what noise adds
+    level = max(np.trace(second) - (squares / counts).sum() / n, 0.05 if sigma else 1e-12) / d
+    values, V = eigh(
+        second - (sums.classes.T / (counts * n)) @ sums.classes,
+        subset_by_index=[max(0, d - settings.directions), d - 1],
+    )
+    # The greatest value of a symmetric matrix of noise alone is about √(2d)·σ: what does not exceed it is noise.
+    apart = values > max(level, 1.1 * math.sqrt(2 * d) * sigma / (WEIGHTS["second"] * n))
+    values, V = values[apart], V[:, apart]
+    rest = max(level * d - values.sum(), 0) / max(1, d - len(values))
+    flat = (1 - SHRINKAGE) * rest + SHRINKAGE * level
+    W = np.eye(d) + (V * (np.sqrt(flat / ((1 - SHRINKAGE) * values + SHRINKAGE * level)) - 1)) @ V.T
+    away = (means - mu) @ W.T
+    size = np.linalg.norm(away, axis=1).clip(min=1e-12)
+    signal = np.sqrt(np.maximum(size**2 - sigma**2 * (W**2).sum() / counts**2, (0.1 * size) ** 2))
+    spread = np.trace(W @ (second - np.outer(mu, mu)) @ W.T)
+    cohesion = np.average(signal**2 / size, weights=counts) / math.sqrt(max(spread, 0.05 if sigma else 1e-12))
+    arrays = (W, normalise(away), mu, cohesion, FLOOR * cohesion)
+    return Geometry(*(np.asarray(a, np.float32) for a in arrays))
+
+
+def fit_private_geometry(X: Matrix, y: np.ndarray, classes: int, settings: PrivacySettings) -> Geometry:
+    """Without noise: of x̃ itself, whose length need have no bound."""
+
+    def fit(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
+        return geometry_of(sum_up(X, y, classes, unit=False), settings)
+
+    return fit_geometry(X, y, classes, fit)
+
+
 def fit_noisy_geometry(
     X: Matrix, y: np.ndarray, classes: int, settings: PrivacySettings, epsilon: float, noise: Noise = secure_normal
 ) -> tuple[Geometry, np.ndarray]:
     """With noise for ε: the geometry and the sizes of the classes, which are all that may be told of the samples."""
     sigma = noise_level(epsilon, settings.delta)
-    sums = sum_up(X, y, classes, unit=True).noisy(sigma, noise)
-    geometry = geometry_of(replace(sums, counts=sums.counts.clip(min=settings.least_images)), settings.directions)
+    sums = sum_up(X, y, classes).noisy(sigma, noise)
+    geometry = geometry_of(sums, settings, sigma)
     length = math.exp(LENGTHS * float(np.clip(sums.length / max(1, sums.counts.sum()), -1, 1)))
     mean = (length * geometry.mean).astype(np.float32)  # of x̃, whose length is another than that of x̂
     return replace(geometry, mean=mean), np.maximum(1, np.rint(sums.counts)).astype(np.int64)

@@ -32,12 +32,9 @@ class ProcurementSettings:
     images_per_composite: int = 2  # as in the paper
     max_negative_classes: int = 600  # of all sets of classes, so many are used; the paper's number for ImageNet
     holdout: float = 0.1  # share of every class that is kept from training, to measure source accuracy
-    # In which W evens out the spread within the classes, for method usfda: more tell more of every single image
-    # (docs/privacy.md). Chosen on the development suite.
-    directions: int = 16
 
     def __post_init__(self) -> None:
-        names = ("update_every", "max_epochs", "negative_batch", "composites", "max_negative_classes", "directions")
+        names = ("update_every", "max_epochs", "negative_batch", "composites", "max_negative_classes")
         if min(getattr(self, name) for name in names) < 1:
             raise InputError(f"{', '.join(names)} start at 1")
         if self.iterations < 0:

@@ -134,13 +134,13 @@ class Geometry:
     Parameters
     ----------
     whitener : array (d, d)
-        W, which evens out the spread within the source classes in a few directions.
+        W, which whitens the spread within the source classes.
     prototypes : array (classes, d)
-        P_c, the mean of a class, centred and through W, at unit length.
+        P_c, the mean of z over a class, at unit length.
     mean : array (d,)
         μ of the source: the mean of the class means of x̃.
     cohesion : array ()
-        About the mean cosine of a source sample with its P_c: how alike a class is at home.
+        Mean cosine of a source sample with the mean of the others of its class: how alike a class is at home.
     floor : array ()
         The cosine above which 95 % of the source samples lie.
     """

@@ -28,10 +28,11 @@ from ..methods.privacy import (
     PrivacySettings,
     attack_bound,
     fit_noisy_geometry,
+    fit_private_geometry,
     noise_level,
 )
 from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
-from ..methods.vendor import SourceNetworks, Vendor
+from ..methods.vendor import Geometry, SourceNetworks, Vendor
 from ..model import Model, versions
 from .common import METHODS, Clock, check_choice, rounded, settings_from, take_buffers
 
@@ -108,8 +109,6 @@ def procure(
         if method == "paper":
             raise InputError("a private file has no networks, which method paper needs; procure it for method usfda")
         method = "usfda"
-        settings = dataclasses.replace(settings, directions=min(settings.directions, privacy.directions))
-        privacy = dataclasses.replace(privacy, directions=settings.directions)
     if epsilon is not None:
         noise_level(epsilon, PrivacySettings.delta)  # whether there is one, before the long work
     clock = Clock()
@@ -130,10 +129,7 @@ def procure(
     geometry = None
     if method != "paper":
         with threadpool_limits(config.threads):
-            if privacy is not None and epsilon is not None:
-                geometry, sizes = fit_noisy_geometry(features.X, features.y, len(sizes), privacy, epsilon)
-            else:
-                geometry = fit_geometry(features.X, features.y, len(sizes), settings.directions)
+            geometry, sizes = _geometry(features.X, features.y, len(features.classes), privacy, epsilon)
         card["classes"] = dict(zip(features.classes, sizes.tolist(), strict=True))
         clock.lap("geometry")
     networks: SourceNetworks | None = None
@@ -155,7 +151,7 @@ def procure(
         card |= _promised(model.head.name, privacy, epsilon)
     else:
         with threadpool_limits(config.threads):
-            card |= _measured(model, features, train, held_out, settings.directions, privacy)
+            card |= _measured(model, features, train, held_out, privacy)
     # How long it took depends on the images: with noise, not even that is told.
     card |= {"seconds": clock.seconds if epsilon is None else {}, "versions": versions()}
     return model
@@ -293,13 +289,19 @@ def _check_sizes(classes: Sequence[str], sizes: np.ndarray, least: int) -> None:
         )
 
 
+def _geometry(
+    X: Matrix, y: np.ndarray, classes: int, privacy: PrivacySettings | None, epsilon: float | None
+) -> tuple[Geometry, np.ndarray]:
+    """Where the classes lie, and how many samples each has, as far as either may be told."""
+    if privacy is None:
+        return fit_geometry(X, y, classes), np.bincount(y)
+    if epsilon is None:
+        return fit_private_geometry(X, y, classes, privacy), np.bincount(y)
+    return fit_noisy_geometry(X, y, classes, privacy, epsilon)
+
+
 def _measured(
-    model: Model,
-    features: Features,
-    train: np.ndarray,
-    held_out: np.ndarray,
-    directions: int,
-    privacy: PrivacySettings | None,
+    model: Model, features: Features, train: np.ndarray, held_out: np.ndarray, privacy: PrivacySettings | None
 ) -> dict[str, Any]:
     """How the head that the client starts from does on held-out source samples, and how far it tells them from others.
 
@@ -314,7 +316,7 @@ def _measured(
         return {"validation": validation, "privacy": told}
     vendor = model.vendor
     if vendor.geometry is not None:
-        geometry = fit_geometry(features[train].X, features.y[train], len(features.classes), directions)
+        geometry, _ = _geometry(features[train].X, features.y[train], len(features.classes), privacy, None)
         vendor = Vendor(vendor.networks, geometry)
         model = Model(model.source_classes, vendor, starting_head(vendor), None, {})
     decided = model.decide(features[held_out].X, probabilities=False)
