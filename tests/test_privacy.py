@@ -215,7 +215,11 @@ def test_the_commands_say_it_and_old_files_have_none(tmp_path: Path, photos: Pat
     run = CliRunner().invoke
     file = str(tmp_path / "vendor.usfda")
     command = ["procure", str(photos), "--backbone", "pixels", "-o", file]
-    assert run(app, [*command, "--private"]).exit_code == 0
+    hint = "(--private and --epsilon tell less about single images"
+    assert hint in run(app, [*command, "--for", "usfda"]).output
+    private = run(app, [*command, "--private"])
+    assert private.exit_code == 0
+    assert hint not in private.output
     assert "of the vendor's images: private, 10 images or more of every class" in run(app, ["inspect", file]).stdout
     assert run(app, [*command, "--epsilon", "8"]).exit_code == 0
     model = load(file)

@@ -111,6 +111,8 @@ def procure(
         log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
         log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
     log.info("  %s", privacy_sentence(card["privacy"]))
+    if not card["privacy"]["private"] and method != "paper":
+        log.info("  (--private and --epsilon tell less about single images; docs/privacy.md)")
     for step in next_steps(None, str(output), "NEW-IMAGES", backbone=missing_backbone(model, without_backbone)):
         log.info("next:    %s", step.command)
 
