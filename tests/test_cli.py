@@ -92,6 +92,9 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     assert json.loads(shown)["sha256"] == hashlib.sha256(client.read_bytes()).hexdigest()
     with zipfile.ZipFile(client) as archive:
         assert set(json.loads(archive.read("card.json"))) <= set(json.loads(shown))
+    of_vendor = json.loads(run("inspect", vendor, "--json")[1])
+    assert json.loads(shown)["vendor_sha256"] == of_vendor["vendor_sha256"] != of_vendor["sha256"]
+    assert of_vendor["vendor_sha256"] in run("inspect", client)[1]
 
 
 def test_inspect_tells_what_to_do_next(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:

@@ -43,6 +43,17 @@ def test_saving_twice_gives_the_same_bytes(image_models: tuple[Model, Model], tm
     assert (tmp_path / "a.usfda").read_bytes() == (tmp_path / "b.usfda").read_bytes()
 
 
+def test_all_files_of_a_vendor_s_have_its_part(image_models: tuple[Model, Model], tmp_path: Path) -> None:
+    procured, adapted = image_models
+    adapted.save(tmp_path / "a.usfda", backbone=False)
+    assert load(tmp_path / "a.usfda").vendor_sha256 == adapted.vendor_sha256 == procured.vendor_sha256
+    X, y = blobs([0, 1, 2], 20)
+    one, other = procure(X, y, method="usfda"), procure(X[1:], y[1:], method="usfda")
+    assert len({one.vendor_sha256, other.vendor_sha256, procured.vendor_sha256}) == 3
+    renamed = Model(["a", "b", "c"], one.vendor, one.head, None, one.card)
+    assert renamed.vendor_sha256 != one.vendor_sha256
+
+
 def test_the_file_holds_no_image_no_place_and_no_pickle(image_models: tuple[Model, Model], tmp_path: Path) -> None:
     image_models[1].save(tmp_path / "m.usfda")
     content = (tmp_path / "m.usfda").read_bytes()

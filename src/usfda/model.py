@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import platform
 from collections.abc import Iterator
 from contextlib import suppress
@@ -106,6 +108,15 @@ class Model:
         """The vendor's model, as it was before any adaptation."""
         card = {**self.card, "deployment": None}
         return Model(self.source_classes, self.vendor, starting_head(self.vendor), self.backbone, card)
+
+    @property
+    def vendor_sha256(self) -> str:
+        """Of what the vendor handed over: the same in all files that were made of one by adapting and teaching."""
+        backbone = {key: value for key, value in (self.card.get("backbone") or {}).items() if key != "name"}
+        digest = hashlib.sha256(json.dumps([self.source_classes, backbone], sort_keys=True).encode())
+        for name, tensor in sorted(self.vendor.tensors().items()):
+            digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes())
+        return digest.hexdigest()
 
     @property
     def adapted(self) -> bool:

@@ -240,14 +240,21 @@ def inspect(
     number, size, sha256 = file_format(file), member_sizes(file), sha256_of(file)
     if as_json:
         card = {"format": number, "classes": ready.classes_, "head": ready.head.name, **ready.card}
-        print(json.dumps(card | {"contents": size, "sha256": sha256}, indent=1, ensure_ascii=False))
+        hashes = {"sha256": sha256, "vendor_sha256": ready.vendor_sha256}
+        print(json.dumps(card | {"contents": size} | hashes, indent=1, ensure_ascii=False))
         return
     parts = ", ".join(f"{name} {n / 1e6:.1f} MB" for name, n in size.items())
     signature = signature_of(file)
     beside = f"{signature.name} lies beside it; usfda verify checks it" if signature.is_file() else "none beside it"
     graph = "" if ready.backbone is None else ", its backbone is a graph of layers that was checked"
     harm = f"it passed the checks of its format: no code in it is run{graph}; SECURITY.md says what is not promised"
-    of_file = [("file", f"format {number}: {parts}"), ("safety", harm), ("sha256", sha256), ("signature", beside)]
+    of_file = [
+        ("file", f"format {number}: {parts}"),
+        ("safety", harm),
+        ("sha256", sha256),
+        ("vendor's part", f"sha256 {ready.vendor_sha256}, the same in every file that was adapted or taught from one"),
+        ("signature", beside),
+    ]
     steps = next_steps(ready.findings, str(model), "NEW-IMAGES", backbone=missing_backbone(ready))
     told = (*describe_model(ready), *of_file, *((step.name, step.command) for step in steps))
     for key, text in told:
