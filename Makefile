@@ -8,7 +8,7 @@ OTHER := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_inf
 
 .PHONY: demo test test-slow test-lowest test-newest test-python coverage lint docs bench fuzz soak lock sbom dist test-dist clean
 
-demo: .venv/installed
+demo: .venv/demo
 	$(BIN)/usfda demo
 
 test: .venv/installed
@@ -102,6 +102,12 @@ fuzz: .venv/installed
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,reproduce,dev]'
+	touch .venv/demo $@
+
+# A newcomer's first look needs a fifth of what the tests need.
+.venv/demo: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'
 	touch $@
 
 .venv-lowest/installed: pyproject.toml constraints-lowest.txt

@@ -51,7 +51,9 @@ def test_all_files_of_a_vendor_s_have_its_part(image_models: tuple[Model, Model]
     one, other = procure(X, y, method="usfda"), procure(X[1:], y[1:], method="usfda")
     assert len({one.vendor_sha256, other.vendor_sha256, procured.vendor_sha256}) == 3
     renamed = Model(["a", "b", "c"], one.vendor, one.head, None, one.card)
-    assert renamed.vendor_sha256 != one.vendor_sha256
+    better = {**one.card, "procurement": {**one.card["procurement"], "privacy": {"private": True, "least_images": 10}}}
+    forged = Model(one.source_classes, one.vendor, one.head, None, better)
+    assert len({renamed.vendor_sha256, forged.vendor_sha256, one.vendor_sha256}) == 3
 
 
 def test_the_file_holds_no_image_no_place_and_no_pickle(image_models: tuple[Model, Model], tmp_path: Path) -> None:

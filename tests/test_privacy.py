@@ -220,8 +220,9 @@ def test_the_commands_say_it_and_old_files_have_none(tmp_path: Path, photos: Pat
     private = run(app, [*command, "--private"])
     assert private.exit_code == 0
     assert hint not in private.output
+    assert "(for method usfda alone, without networks; --epsilon adds a proven bound" in private.output
     assert "of the vendor's images: private, 10 images or more of every class" in run(app, ["inspect", file]).stdout
-    assert run(app, [*command, "--epsilon", "8"]).exit_code == 0
+    assert ", with noise" in run(app, [*command, "--epsilon", "8"]).output
     model = load(file)
     assert "ε = 8" in run(app, ["inspect", file]).stdout
     assert "ε = 8" in model.page()

@@ -111,9 +111,12 @@ class Model:
 
     @property
     def vendor_sha256(self) -> str:
-        """Of what the vendor handed over: the same in all files that were made of one by adapting and teaching."""
-        backbone = {key: value for key, value in (self.card.get("backbone") or {}).items() if key != "name"}
-        digest = hashlib.sha256(json.dumps([self.source_classes, backbone], sort_keys=True).encode())
+        """Of what the vendor handed over: the same in all files that were made of one by adapting and teaching.
+
+        It covers the classes, the vendor's tensors and part of the card, and the backbone; not what decides now.
+        """
+        told = [self.source_classes, self.card.get("backbone"), self.card.get("procurement")]
+        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
         for name, tensor in sorted(self.vendor.tensors().items()):
             digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes())
         return digest.hexdigest()

@@ -205,6 +205,11 @@ def evaluate(
     out.print(describe_evaluation(result))
     for line in describe_classes(result):
         out.print(line)
+    before = result.get("source_model", result)
+    metric = next((key for key in ("h_score", "t_avg") if result[key] is not None), None)
+    if metric is not None and before[metric] > result[metric]:
+        form = "by these labels the source model is better, %s %.1f against %.1f: predict with the vendor's file"
+        log.warning(form, metric, before[metric], result[metric])
     if len(ready.classes_) > len(ready.source_classes):
         out.print("the source model does not have the taught classes: for it they count as unknown")
     if not result["shared_classes"]:
@@ -252,7 +257,7 @@ def inspect(
         ("file", f"format {number}: {parts}"),
         ("safety", harm),
         ("sha256", sha256),
-        ("vendor's part", f"sha256 {ready.vendor_sha256}, the same in every file that was adapted or taught from one"),
+        ("vendor's part", f"sha256 {ready.vendor_sha256}, the same in every file that was adapted or taught from it"),
         ("signature", beside),
     ]
     steps = next_steps(ready.findings, str(model), "NEW-IMAGES", backbone=missing_backbone(ready))

@@ -58,7 +58,9 @@ def procure(
     ] = None,
     private: Annotated[
         bool,
-        typer.Option("--private", help="Tell less about single images: for method `usfda`, ten images of every class."),
+        typer.Option(
+            "--private", help="Tell less about single images: for method `usfda` alone, needs ten images of each class."
+        ),
     ] = False,
     epsilon: Annotated[
         float | None,
@@ -101,7 +103,7 @@ def procure(
     card = model.card["procurement"]
     checked = card["validation"]
     log.info("%s: %d classes, %d samples", output, len(model.classes_), sum(card["classes"].values()))
-    log.info("  %s", named_counts(card["classes"]))
+    log.info("  %s%s", named_counts(card["classes"]), "" if epsilon is None else ", with noise")
     for line in describe_parts(card):
         log.info("  %s", line)
     if "negatives" in card:
@@ -113,6 +115,9 @@ def procure(
     log.info("  %s", privacy_sentence(card["privacy"]))
     if not card["privacy"]["private"] and method != "paper":
         log.info("  (--private and --epsilon tell less about single images; docs/privacy.md)")
+    elif card["privacy"]["private"]:
+        more = "each further file of the same images adds its own ε" if epsilon else "--epsilon adds a proven bound"
+        log.info("  (for method usfda alone, without networks; %s; docs/privacy.md)", more)
     for step in next_steps(None, str(output), "NEW-IMAGES", backbone=missing_backbone(model, without_backbone)):
         log.info("next:    %s", step.command)
 
