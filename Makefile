@@ -104,7 +104,7 @@ fuzz: .venv/installed
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo,reproduce,dev]'
 	touch .venv/demo $@
 
-# A newcomer's first look needs a fifth of what the tests need.
+# A newcomer's first look needs far less than the tests do.
 .venv/demo: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[demo]'

@@ -183,6 +183,20 @@ def test_a_class_whose_images_are_all_bad_is_an_error(run: Run, photos: Path, tm
     assert "fewer than two usable images in class broken" in said
 
 
+def test_evaluate_says_where_the_source_model_is_better(run: Run, vendor: Path, tmp_path: Path) -> None:
+    for name, classes in {"source": [0, 1, 2], "other": [5, 6, 7]}.items():
+        X, y = blobs(classes, 20, seed=3)
+        np.savez(tmp_path / f"{name}.npz", X=X, y=y)
+    client, result = tmp_path / "client.usfda", tmp_path / "e.json"
+    assert run("adapt", vendor, tmp_path / "other.npz", "-o", client)[0] == 0
+    code, _, said = run("evaluate", client, tmp_path / "source.npz", "--json", result)
+    found = json.loads(result.read_text())
+    assert code == 0
+    assert found["source_model"]["t_avg"] > found["t_avg"]
+    assert "by these labels the source model is better, t_avg" in said
+    assert "source model is better" not in run("evaluate", vendor, tmp_path / "source.npz")[2]
+
+
 def test_evaluate_with_rename(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
     (tmp_path / "r.csv").write_text("c7,c2\n")
     (tmp_path / "r.json").write_text('{"c7": "c2"}')

@@ -205,13 +205,14 @@ def evaluate(
     out.print(describe_evaluation(result))
     for line in describe_classes(result):
         out.print(line)
-    before = result.get("source_model", result)
-    metric = next((key for key in ("h_score", "t_avg") if result[key] is not None), None)
-    if metric is not None and before[metric] > result[metric]:
-        form = "by these labels the source model is better, %s %.1f against %.1f: predict with the vendor's file"
-        log.warning(form, metric, before[metric], result[metric])
     if len(ready.classes_) > len(ready.source_classes):
         out.print("the source model does not have the taught classes: for it they count as unknown")
+    elif "source_model" in result:
+        key = "t_avg" if result["h_score"] is None else "h_score"
+        before, after = result["source_model"][key], result[key]
+        if before > after:
+            form = "by these labels the source model is better, %s %.1f against %.1f: predict with the vendor's file"
+            log.warning(form, key, before, after)
     if not result["shared_classes"]:
         log.warning("no class of %s is one of the model's: all of it counts as unknown", labelled)
     for name, other in result["suspects"].items():
