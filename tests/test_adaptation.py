@@ -231,10 +231,11 @@ def test_the_source_may_be_of_two_classes() -> None:
         assert adapted.predict_proba(X).shape == (20, 3)
 
 
+@pytest.mark.parametrize("private", [False, True])
 @pytest.mark.parametrize("name", ["whitener", "mean", "prototypes"])
-def test_finite_but_absurd_numbers_of_a_stranger_are_one_line(name: str, tmp_path: Path) -> None:
+def test_finite_but_absurd_numbers_of_a_stranger_are_one_line(name: str, private: bool, tmp_path: Path) -> None:
     X, y = blobs([0, 1, 2], 30)
-    model = procure(X, y, method="usfda")
+    model = procure(X, y, method="usfda", private=private)
     geometry = model.vendor.geometry
     assert geometry is not None
     geometry = replace(geometry, **{name: np.full_like(getattr(geometry, name), 3e38)})
