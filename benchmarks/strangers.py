@@ -20,7 +20,7 @@ from usfda import Config, Features, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import Task, TaskReader
-from usfda.methods.groups import UsfdaSettings
+from usfda.methods.settings import UsfdaSettings
 from usfda.metrics import score_decision
 
 MORE, MOST = 10, 400  # further classes, and images of strangers, at most

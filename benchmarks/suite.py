@@ -58,10 +58,10 @@ def oracle(truth: np.ndarray, decision: Decision, classes: list[str]) -> float:
 
 
 class SuiteRun(Experiment):
-    """All metrics, the oracle on the method's own scores, and those of the source model before adaptation."""
+    """All metrics, the oracle on the method's own scores, and those of the class means before adaptation."""
 
     name = "suite"
-    version = 2
+    version = 3
 
     def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
         assert target.labels is not None
@@ -69,7 +69,7 @@ class SuiteRun(Experiment):
         before = score_decision(target.labels, system.decide(target.X), source.classes)
         record = super().measure(system, source, target)
         best = oracle(target.labels, system.decide(target.X), source.classes)
-        return {**record, "oracle": best, "source_model": {name: before[name] for name in METRICS}}
+        return {**record, "oracle": best, "class_means": {name: before[name] for name in METRICS}}
 
 
 @dataclass(frozen=True)
@@ -81,8 +81,8 @@ class Result:
     oracle: float
     failed: bool
     ece: float
-    gain: float  # over the source model
-    verdict: str  # of the check without labels
+    gain: float  # over the class means
+    verdict: str  # which decision is used, and how it is expected to compare
     unknown: float  # the true share of unknowns, the estimated one, and its interval
     estimate: float
     interval: tuple[float, float]
@@ -95,7 +95,7 @@ class Result:
         figure, check = record[cut.metric], record["check"]
         unknown = sum(found["samples"] for name, found in record["per_class"].items() if name not in classes)
         return cls(
-            cut, figure, record["oracle"], failed, record["ece"], figure - record["source_model"][cut.metric],
+            cut, figure, record["oracle"], failed, record["ece"], figure - record["class_means"][cut.metric],
             check["verdict"], 100 * unknown / record["samples"], check["unknown_estimate"], check["unknown_interval"],
         )  # fmt: skip
 
@@ -153,12 +153,12 @@ def said(results: list[Result]) -> list[list[str]]:
     table = []
     for data in [*dict.fromkeys(r.cut.data for r in results), "all"]:
         some = [r for r in results if data in ("all", r.cut.data)]
-        called = {verdict: [r.gain for r in some if r.verdict == verdict] for verdict in ("better", "worse")}
+        called = {verdict: [r.gain for r in some if r.verdict == verdict] for verdict in ("better", "kept")}
         inside = np.mean([r.interval[0] <= r.unknown <= r.interval[1] for r in some])
         table.append([
             data, f"{100 * np.mean([r.gain > 0 for r in some]):.0f} %", f"{np.mean([r.gain for r in some]):.1f}",
             f"{len(called['better'])}: {sum(gain > 0 for gain in called['better'])}",
-            str(len(called["worse"])), f"{100 * inside:.0f} %",
+            str(len(called["kept"])), f"{100 * inside:.0f} %",
             f"{np.mean([r.interval[1] - r.interval[0] for r in some]):.0f}",
             f"{np.mean([abs(r.estimate - r.unknown) for r in some]):.0f}",
         ])  # fmt: skip
@@ -177,7 +177,7 @@ def beside(found: dict[str, list[Result]]) -> tuple[list[str], list[list[str]]]:
 HEAD = ["data set", "tasks", "figure", "oracle", "decision ratio", "worst row", "failures", "ece"]
 KIND_HEAD = ["target has", "tasks", "figure", "oracle", "decision ratio"]
 SAID_HEAD = [
-    "data set", "adaptation is better", "mean gain", "said better: right", "said worse",
+    "data set", "better than class means", "mean gain", "expected better: right", "class means kept",
     "share of unknowns inside its interval", "width", "estimate off by",
 ]  # fmt: skip
 

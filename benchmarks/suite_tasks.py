@@ -42,6 +42,11 @@ class Cut:
         return "t_unk" if not shared else "h_score" if extra else "shared_accuracy"
 
 
+def weights_of(cut: Cut) -> str:
+    """Weights of the learned decision that were trained without the task's data set."""
+    return f"without-{'office' if cut.data in ('office31', 'caltech10') else cut.data}"
+
+
 def photograph_cuts() -> list[Cut]:
     """All tasks but those of the digits."""
     made: list[Cut] = []
@@ -139,7 +144,7 @@ class Suite(Benchmark):
         self.domains = domains
 
     def tasks(self) -> list[Task]:
-        return [Task(name, cut.name, *self.cut(cut)) for name, cut in self.cuts.items()]
+        return [Task(name, cut.name, *self.cut(cut), weights=weights_of(cut)) for name, cut in self.cuts.items()]
 
     def cut(self, cut: Cut) -> tuple[Samples, Samples]:
         """Source and target, all drawn by the task's name.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import sys
 
@@ -16,10 +17,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from hypothesis import settings
 from PIL import Image
 
 from usfda import Config, Model, ProcurementSettings, procure
+from usfda.methods.learned import load_decision
 
 pytest_plugins = ["browser"]  # fixtures of a real browser
 
@@ -51,6 +54,17 @@ def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPa
     folder = tmp_path_factory.mktemp("store")
     monkeypatch.setenv("USFDA_CACHE", str(folder))
     return folder
+
+
+@pytest.fixture(scope="session")
+def pessimist(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Weights of the learned decision that expect the class means to be better than anything adapted."""
+    decision = load_decision()
+    tensors = {name: value.astype(np.float32) for name, value in decision.tensors.items()}
+    tensors["expected.out.bias"] = tensors["expected.out.bias"] + np.asarray([0, 0, -30, 30], np.float32)
+    file = tmp_path_factory.mktemp("weights") / "pessimist.safetensors"
+    safetensors.numpy.save_file(tensors, file, {"record": json.dumps(dict(decision.record))})
+    return file
 
 
 @pytest.fixture

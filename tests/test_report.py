@@ -167,8 +167,8 @@ def test_sentences_and_next_steps() -> None:
     ]
     card = {"method": "usfda", "samples": 9, "strictness": 0.5, "unknown_share": 30.0}
     check: dict[str, Any] = {
-        "verdict": "better", "weak": True, "consistency": {"source": 0.2, "adapted": 0.9},
-        "unknown_estimate": 30.0, "unknown_interval": [1.0, 60.0], "absent": [], "clusters": {"1": 2, "4": 7},
+        "verdict": "better", "expected": {"adapted": 90.0, "class_means": 60.0, "source_network": None},
+        "unknown_estimate": 30.0, "unknown_interval": [1.0, 40.0], "absent": [], "clusters": {"1": 2, "4": 7},
     }  # fmt: skip
     found = Findings.of(card | {"check": check})
     steps = {step.name: step.command for step in next_steps(found, "it's mine.usfda", "new photos")}
@@ -177,9 +177,8 @@ def test_sentences_and_next_steps() -> None:
     taught = "'it'\"'\"'s mine-taught.usfda'"
     assert steps["teach"] == f"usfda teach {quoted} --name 4=NAME --name 1=NAME -o {taught}"
     assert steps["look"] == f"usfda report {quoted} 'new photos' -o report.html"
-    assert "a guess" in found.trust()
-    for verdict in ("unclear", "worse"):
-        other = Findings.of(card | {"check": check | {"verdict": verdict}})
+    for verdict in ("same", "kept"):
+        other = Findings.of(card | {"check": check | {"verdict": verdict, "expected": {}}})
         assert other.trust() != found.trust()
         assert "check" in [step.name for step in next_steps(other, "m", "t")]
     assert [step.name for step in next_steps(None, "m", "t")] == ["adapt"]

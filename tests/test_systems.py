@@ -410,7 +410,7 @@ def test_the_vendors_model_is_procured_once(cache: Path) -> None:
     others = [
         learn("paper", seed=1),
         learn("paper", procurement={"alpha": 0.5}),
-        learn("paper", procurement=get_system("paper").settings_for(3)["procurement"]),
+        learn("paper", procurement={"max_negative_classes": 3}),
         learn("paper", replace(labelled, X=np.asarray(labelled.X) + 1)),
     ]
     assert first.learning_seconds not in [other.learning_seconds for other in others]

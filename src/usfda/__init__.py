@@ -11,9 +11,8 @@ if TYPE_CHECKING:
     from .export import Quantised, export_onnx
     from .methods.decision import Decision
     from .methods.findings import Findings
-    from .methods.groups import UsfdaSettings
     from .methods.privacy import PrivacySettings
-    from .methods.settings import PaperSettings, ProcurementSettings
+    from .methods.settings import PaperSettings, ProcurementSettings, UsfdaSettings
     from .metrics import evaluate
     from .model import Model, Prediction, load
     from .report.build import write_report
@@ -37,7 +36,7 @@ _HOME = {
     "Quantised": "export",
     "Samples": "data.samples",
     "UsfdaClassifier": "estimator",
-    "UsfdaSettings": "methods.groups",
+    "UsfdaSettings": "methods.settings",
     "adapt": "stages.adapt",
     "evaluate": "metrics",
     "export_onnx": "export",

@@ -35,7 +35,7 @@ from .methods.vendor import Shape, Tensors, Vendor, own_part
 from .oldformats import upgrade
 from .urls import Url
 
-FORMAT = 6
+FORMAT = 7
 LIMITS = {  # the members in their order, and how many bytes each may have
     "card.json": 2**23,
     "tensors.safetensors": 2**30,
@@ -86,21 +86,24 @@ DEPLOYMENT = {
     "joined?": [str],
     "seconds": {"*": NUMBER},
     "versions": dict,
+    "weights?": str,
     "check?": {
-        "verdict": ("better", "unclear", "worse"),
-        "consistency": {"source": NUMBER | None, "adapted": NUMBER | None, "*": NUMBER | None},
-        "weak": bool,
+        "verdict": ("better", "same", "kept"),
+        "expected?": {"adapted": NUMBER, "class_means": NUMBER, "source_network": NUMBER | None},
+        "decision?": ("learned", "simple"),
         "unknown_estimate": NUMBER,
         "unknown_interval": [NUMBER, NUMBER],
         "absent": [str],
-        "called_unknown?": {"source": NUMBER, "adapted": NUMBER},
         "clusters?": {"*": int},
         "alone?": int,
     },
 }
 
-# What a group of the summary stands for, two samples or more; a correlation; a cosine.
-RANGES = {"mixture.counts": (1.99, 1e12), "mixture.typicality": (-1.001, 1.001), "mixture.rest": (0, 1.001)}
+# What a group of the summary stands for, two samples or more; a cosine; shares.
+RANGES = {
+    "mixture.counts": (1.99, 1e12), "mixture.rest": (0, 1.001),
+    "classifier.share": (0, 1.001), "classifier.share_centred": (0, 1.001),
+}  # fmt: skip
 
 # The structures of a zip with stored members, to the byte as Python's zipfile writes them. They have no place for a
 # comment, an extra field, a second member of a name, or another date.
@@ -165,7 +168,8 @@ def read_model_file(path: Path, sha256: str | None = None) -> ModelFile:
         contents = {"card.json": _content(file, members["card.json"])}
         card, number = _read_card(contents["card.json"])
         places = _read_header(file, members["tensors.safetensors"])
-        card, added = upgrade(card, {name: place.shape for name, place in places.items()}, number)
+        card, added, dropped = upgrade(card, {name: place.shape for name, place in places.items()}, number)
+        places = {name: place for name, place in places.items() if name not in dropped}
         _check_card(card)
         _check_tensors(places, added, card)
         contents |= {member.name: _content(file, member) for member in found[1:]}

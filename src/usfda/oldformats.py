@@ -6,7 +6,9 @@
    unknown is decided in another way: a file that decided as before still does (``FirstUsfdaHead``).
 4. Of 0.2 in development. The mixture has a summary of its target.
 5. Of 0.2 in development. The mixture has prototypes of taught classes.
-6. The mixture has a rest for what resembles nothing in it; a file without one still decides as before.
+6. Of 0.2. The mixture has a rest for what resembles nothing in it; a file without one still decides as before. Known
+   and unknown were told apart by a hand-made rule, whose check had other verdicts and figures.
+7. The check names what is expected of each decision; the vendor's part may have a classifier of the backbone.
 """
 
 from __future__ import annotations
@@ -58,10 +60,23 @@ def _from_5(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
     return card, {"mixture.rest": ()} if card["head"] == UsfdaHead.name else {}
 
 
-STEPS = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5}
+VERDICTS = {"better": "better", "unclear": "same", "worse": "kept"}
+OF_6 = "mixture.typicality"
 
 
-def upgrade(card: Card, shapes: Shapes, number: int) -> tuple[Card, Zeros]:
+def _from_6(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
+    deployed = card["deployment"]
+    if deployed and isinstance(found := deployed.get("check"), dict):
+        kept = {name: value for name, value in found.items() if name not in ("consistency", "weak", "called_unknown")}
+        check = {**kept, "verdict": VERDICTS[found["verdict"]]}
+        card = {**card, "deployment": {**deployed, "check": check}}
+    return card, {}
+
+
+STEPS = {1: _from_1, 2: _from_2, 3: _from_3, 4: _from_4, 5: _from_5, 6: _from_6}
+
+
+def upgrade(card: Card, shapes: Shapes, number: int) -> tuple[Card, Zeros, set[str]]:
     """Bring a card of format ``number`` to the present format.
 
     Returns
@@ -70,9 +85,11 @@ def upgrade(card: Card, shapes: Shapes, number: int) -> tuple[Card, Zeros]:
         What the present format would have in its place.
     added : dict of str to shape
         The tensors of zeros that the present format has beyond those of the file, whose ``shapes`` are given.
+    dropped : set of str
+        The tensors of the file that the present format does not have.
     """
     added: Zeros = {}
     for step in range(number, max(STEPS) + 1):
         card, zeros = STEPS[step](card, shapes)
         added |= zeros
-    return card, added
+    return card, added, {OF_6} if number <= 6 and card["head"] == UsfdaHead.name else set()

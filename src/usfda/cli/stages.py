@@ -169,8 +169,7 @@ def adapt(
     More images, later: `usfda adapt client.usfda newer-photos/ --update -o newer.usfda`
     """
     from ..data.reading import read_several, read_target
-    from ..methods.groups import UsfdaSettings
-    from ..methods.settings import PaperSettings
+    from ..methods.settings import PaperSettings, UsfdaSettings
     from ..stages.adapt import adapt as run
     from ..stages.common import Clock
 

@@ -99,7 +99,8 @@ class CommonClasses(FoundBenchmark):
         """The task from one domain to another, with the label sets of the protocol."""
         name = f"{self.id}/{self.protocol.id}/{'-'.join(pair)}"
         source, target = self.samples(pair[0]), self.samples(pair[1])
-        return Task(name, "→".join(pair), source, target, self.protocol.source, self.protocol.target)
+        classes = self.protocol.source, self.protocol.target
+        return Task(name, "→".join(pair), source, target, *classes, weights=self.dataset.weights)
 
     def _read(self, domain: str) -> Samples:
         folder = self._folders[domain]
@@ -131,7 +132,8 @@ class Office31Caltech10(FoundBenchmark):
         assert isinstance(found, Samples)
         assert found.labels is not None
         labels = np.asarray([CALTECH10.get(name, name) for name in found.labels.tolist()])
-        return Task(f"{self.id}/partial/{'-'.join(pair)}", "→".join(pair), source, Samples(found.paths, labels))
+        name, weights = f"{self.id}/partial/{'-'.join(pair)}", self._office31.dataset.weights
+        return Task(name, "→".join(pair), source, Samples(found.paths, labels), weights=weights)
 
     @staticmethod
     def at(folder: Path) -> bool:
@@ -174,7 +176,8 @@ class ImagenetCaltech(FoundBenchmark):
             shown = f"{self._names[pair[0]]} → {self._names[pair[1]]}, reduced"
             self._describe(shown, source, target)
         name = f"{self.id}/open-partial/{'-'.join(pair)}"
-        return Task(name, shown, source, target, negative_classes=self.negative_classes[pair[0]])
+        negatives = self.negative_classes[pair[0]]
+        return Task(name, shown, source, target, negative_classes=negatives, weights="without-imagenet-caltech")
 
     def _describe(self, task: str, source: Samples, target: Samples) -> None:
         one, two = (set(np.asarray(side.labels).tolist()) for side in (source, target))

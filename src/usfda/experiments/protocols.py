@@ -69,6 +69,8 @@ class DataSet:
         Sizes of the paper's label sets; the rest is private to the target.
     pairs : tuple of (str, str)
         Source and target of each task, by their short names.
+    weights : str, optional
+        Weights of the learned decision that were trained without this data set.
     """
 
     id: str
@@ -78,6 +80,7 @@ class DataSet:
     shared: int
     source_private: int
     pairs: tuple[Pair, ...]
+    weights: str | None = None
 
     @property
     def protocol(self) -> Protocol:
@@ -90,13 +93,18 @@ OFFICE_HOME_DOMAINS = {"Ar": "Art", "Cl": "Clipart", "Pr": "Product", "Rw": "Rea
 DATA_SETS = {
     found.id: found
     for found in (
-        DataSet("office31", "Office-31", OFFICE31_DOMAINS, OFFICE31, 10, 10, (*permutations(OFFICE31_DOMAINS, 2),)),
+        DataSet(
+            "office31", "Office-31", OFFICE31_DOMAINS, OFFICE31, 10, 10, (*permutations(OFFICE31_DOMAINS, 2),),
+            "without-office",
+        ),
         DataSet(
             "office-home", "Office-Home", OFFICE_HOME_DOMAINS, OFFICE_HOME, 10, 5,
             (*permutations(OFFICE_HOME_DOMAINS, 2),),
         ),
         DataSet("visda", "VisDA", {"S": "train", "R": "validation"}, VISDA, 6, 3, (("S", "R"),)),
-        DataSet("digits", "digits", {"M": "mnist", "U": "uci"}, tuple("0123456789"), 5, 2, (("M", "U"),)),
+        DataSet(
+            "digits", "digits", {"M": "mnist", "U": "uci"}, tuple("0123456789"), 5, 2, (("M", "U"),), "without-digits"
+        ),
     )
 }  # fmt: skip
 IMAGENET_CALTECH = "imagenet-caltech"

@@ -202,8 +202,7 @@ class Runner:
             }  # fmt: skip
             for place, (label, (name, given)) in enumerate(systems.items()):
                 kind, version = kinds[name]
-                asked = {} if task.negative_classes is None else kind.settings_for(task.negative_classes)
-                settings = merge_settings(self.settings.get(name, {}), asked, given)
+                settings = merge_settings(self.settings.get(name, {}), kind.settings_for(task), given)
                 for seed in range(self.seeds):
                     key = {
                         "experiment": experiment.name, "version": experiment.version, **data,

@@ -37,6 +37,8 @@ class Task:
         Only samples of these classes.
     negative_classes : int, optional
         The number that the protocol asks for, where it does not use all pairs of classes.
+    weights : str, optional
+        Weights of the learned decision that were trained without this data.
     """
 
     id: str
@@ -46,6 +48,7 @@ class Task:
     source_classes: Sequence[str] | None = None
     target_classes: Sequence[str] | None = None
     negative_classes: int | None = None
+    weights: str | None = None
 
 
 class Benchmark(ABC):

@@ -71,15 +71,14 @@ class Findings:
     unknown_estimate : float or None
         Percent that are unknown, as estimated over all pieces; None where the method does not tell, as for all below.
     unknown_interval : (float, float) or None
-        Where the true percentage likely lies.
-    weak : bool
-        Whether the evidence for that is weak.
-    verdict : {"better", "unclear", "worse"} or None
-        Against the source model. After "worse", the source model's decision was kept.
-    called_unknown : dict
-        Percent that the source model and the adapted one call unknown, at strictness ½; empty in older files.
-    consistency : dict
-        Agreement of neighbours on their label, of the source model and of the adapted one: from 0 (chance) to 1.
+        Where the true percentage lies in nine of ten targets.
+    verdict : {"better", "same", "kept"} or None
+        How the adapted decision is expected to compare with the class means. With "kept", the class means are used.
+    expected : mapping of str to float or None
+        The expected figure, in percent, of the adapted decision, of the class means, which are not adapted, and of the
+        source network: H; accuracy where nothing is unknown; T_unk where nothing is known. Empty in older files.
+    decision : {"learned", "simple"} or None
+        Which rule told known samples from unknown ones.
     absent : tuple of str
         Source classes that seem to be absent.
     clusters : tuple of Cluster
@@ -103,10 +102,9 @@ class Findings:
     unknown_share: float
     unknown_estimate: float | None
     unknown_interval: tuple[float, float] | None
-    weak: bool
-    verdict: Literal["better", "unclear", "worse"] | None
-    called_unknown: Mapping[str, float]
-    consistency: Mapping[str, float | None]
+    verdict: Literal["better", "same", "kept"] | None
+    expected: Mapping[str, float | None]
+    decision: Literal["learned", "simple"] | None
     absent: tuple[str, ...]
     clusters: tuple[Cluster, ...]
     alone: int
@@ -129,10 +127,9 @@ class Findings:
             card["unknown_share"],
             found.get("unknown_estimate"),
             None if interval is None else (interval[0], interval[1]),
-            found.get("weak", False),
             found.get("verdict"),
-            found.get("called_unknown", {}),
-            found.get("consistency", {}),
+            found.get("expected", {}),
+            found.get("decision"),
             tuple(found.get("absent", ())),
             tuple(sorted(clusters, key=lambda c: (-c.samples, c.number))),
             found.get("alone", 0),
@@ -160,11 +157,16 @@ class Findings:
                 lines.append("an update is for new samples: earlier ones would count twice, and few are noticed")
         if self.unknown_estimate is not None and self.unknown_interval is not None:
             low, high = self.unknown_interval
-            share = f"{self.unknown_estimate:.0f} % unknown, likely between {low:.0f} and {high:.0f} %"
-            share += " (of all so far)" if self.earlier_samples else ""
-            lines.append(f"perhaps {share}: the evidence is weak" if self.weak else f"about {share}")
+            so_far = " (of all so far)" if self.earlier_samples else ""
+            if high - low > WIDE:
+                lines.append(f"how many are unknown cannot be estimated well here{so_far}")
+            else:
+                share = f"{self.unknown_estimate:.0f} % unknown, likely between {low:.0f} and {high:.0f} %"
+                lines.append(f"about {share}{so_far}")
         if self.verdict is not None:
             lines.append(self._verdict(self.verdict))
+        if self.decision == "simple":
+            lines.append("these samples are unlike those the decision was trained on: a simple rule was used instead")
         if self.absent:
             lines.append(f"source classes that seem absent: {', '.join(self.absent)}")
         for taught in self.taught:
@@ -187,25 +189,26 @@ class Findings:
         """How far the result is to be trusted, as far as that can be told without labels."""
         if self.verdict is None:
             return "whether the adaptation helped was not measured: label some images and evaluate it"
-        said = {
-            "better": "to be used, with a look at each class, whether a second kind of thing is in it, and at its "
-            "lowest scores: what looked better was better in four of five measured tasks",
-            "unclear": "not to be relied on unseen: look at some images of every class, or label some and evaluate it",
-            "worse": "to be used with caution: this domain is unlike what the decision was made for",
-        }[self.verdict]
-        return f"{said}; how many are unknown is a guess" if self.weak else said
+        if self.expected.get("adapted") is None:
+            return "check some images of every class, or label some and evaluate the model"
+        best = self.expected["class_means" if self.verdict == "kept" else "adapted"]
+        assert best is not None
+        for least, said in RELIABILITY:
+            if best >= least:
+                return said
+        return RELIABILITY[-1][1]
 
     def _verdict(self, verdict: str) -> str:
-        figures = {name: "one label for all" if k is None else f"{k:.2f}" for name, k in self.consistency.items()}
-        why = f"agreement of neighbours on their label: {figures['adapted']}, source model {figures['source']}"
-        if share := self.called_unknown:
-            why += f"; unknown: {share['adapted']:.0f} %, source model {share['source']:.0f} %"
-        # Of the decisions that may have been kept, the source model's knows neither clusters nor taught classes.
-        kept = "earlier" if self.earlier_samples or self.clusters or self.taught else "source model's"
+        adapted, means = self.expected.get("adapted"), self.expected.get("class_means")
+        figures = "" if adapted is None or means is None else f" (expected {adapted:.0f} and {means:.0f} %)"
+        # Of the decisions that may have been kept, that of the class means knows neither clusters nor taught classes.
+        kept = "earlier decision" if self.earlier_samples or self.clusters or self.taught else "class means"
         return {
-            "better": f"looks better than the source model ({why})",
-            "unclear": f"better or worse than the source model cannot be told ({why})",
-            "worse": f"looks worse than the source model, so the {kept} decision was kept ({why})",
+            "better": f"expected to be better than the class means without adaptation{figures}",
+            "same": f"expected to be about as good as the class means without adaptation{figures}",
+            "kept": f"expected to be worse than the class means without adaptation{figures}: the {kept} are used"
+            if kept == "class means"
+            else f"expected to be worse than the class means{figures}: the {kept} is used",
         }[verdict]
 
 
@@ -276,7 +279,7 @@ def next_steps(findings: Findings | None, model: str, *target: str, backbone: st
         named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:SHOWN])  # together: it numbers anew
         why = "clusters that you name become classes; a list of path,label in their place mends wrong labels"
         steps.append(Step("teach", f"usfda teach {file} {named} -o {taught}", why))
-    elif findings.verdict in ("better", "unclear"):
+    elif findings.verdict in ("better", "same"):
         why = "a folder with one folder for each new class, a few images in each"
         steps.append(Step("teach", f"usfda teach {used} EXAMPLES -o {taught}", why))
     if findings.verdict != "better":
@@ -284,6 +287,12 @@ def next_steps(findings: Findings | None, model: str, *target: str, backbone: st
     return [*steps, Step("use it", f"usfda predict {used} PATH...", "labels for further images")]
 
 
+WIDE = 50  # points: an interval that is wider is not shown
+RELIABILITY = (  # from which expected figure on
+    (85.0, "reliability: high; look at some images of every class before you rely on it"),
+    (65.0, "reliability: medium; check some images of every class, or label some and evaluate the model"),
+    (0.0, "reliability: low; label some images and evaluate the model before you use it"),
+)
 SHOWN = 8  # clusters or classes that are listed in a sentence
 OF_TARGET = "the file tells about the images that it was adapted to: hand it on as you would these images"
 NOT_ADAPTED = "not yet: the model was not adapted, and nothing is known of how it does on images like these"

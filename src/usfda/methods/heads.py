@@ -182,7 +182,6 @@ class UsfdaHead(Head):
     scale: np.ndarray  # τ
     summary: np.ndarray
     counts: np.ndarray
-    typicality: np.ndarray
     prototypes: np.ndarray  # of the taught classes
     rest: np.ndarray  # f; 0 in older files, which have no rest
 
@@ -228,8 +227,8 @@ class UsfdaHead(Head):
         """Mean of the target, centres, log masses, τ and f; the summary of the target."""
         return {
             "mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale,
-            "summary": self.summary, "counts": self.counts, "typicality": self.typicality,
-            "prototypes": self.prototypes, "rest": self.rest,
+            "summary": self.summary, "counts": self.counts, "prototypes": self.prototypes,
+            "rest": self.rest,
         }  # fmt: skip
 
     @classmethod
@@ -242,7 +241,7 @@ class UsfdaHead(Head):
         if not classes + taught <= k <= classes + taught + MAX_CLUSTERS:
             raise InputError(f"its mixture has {k} components for {classes} classes and {taught} taught ones")
         fitted: dict[str, Shape] = {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": (), "rest": ()}
-        return fitted | {"summary": (groups, d), "counts": (groups,), "typicality": (), "prototypes": (taught, d)}
+        return fitted | {"summary": (groups, d), "counts": (groups,), "prototypes": (taught, d)}
 
     @classmethod
     def build(cls, vendor: Vendor, tensors: Tensors) -> UsfdaHead:

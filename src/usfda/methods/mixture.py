@@ -1,7 +1,7 @@
 """Method ``usfda``: the target as a mixture of source classes and of clusters that are none of them (docs/usfda.md).
 
 1. Every sample moves towards its mutual neighbours, v; S_ic = v_i·P_c is its similarity to source class c.
-2. ``groups.py`` tells known samples from unknown ones by their best similarity.
+2. A splitter tells known samples from unknown ones: the learned decision (``learned.py``), or two components alone.
 3. The known, class by class, and the unknown, cluster by cluster, give centres C_j with masses m_j. The model of a new
    sample: p(j|z) ∝ m_j·exp(τ·z·C_j), the head ``usfda``, beside a rest for what resembles none of them: where
    max_j z·C_j is below f, a part of the source's cohesion or of the target's, the mean of max_j z·C_j, if that is less.
@@ -11,16 +11,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 from scipy.sparse import csr_matrix
 from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
 
-from .groups import FEWEST, LEAST_DENSITY, Groups, UsfdaSettings, correlation, fit_known_unknown
 from .heads import UsfdaHead
-from .vendor import Geometry, normalise
+from .neighbours import NeighbourGraph, mutual_neighbours
+from .settings import UsfdaSettings
+from .split import Split, TargetView
+from .vendor import FEWEST, Vendor, normalise
 
 SUMMARY = 512  # groups of neighbouring samples that stand for the target, at most: 2.6 MB for vectors of 1,280
 SUMMARY_SIZE = 2  # samples for each group that is looked for: the fewer, the less often two classes share one
@@ -76,37 +79,9 @@ class Points:
         return np.average(self.x, axis=0, weights=self.weight).astype(np.float32)
 
 
-@dataclass(frozen=True)
-class NeighbourGraph:
-    """Mutual neighbours: a sparse (n, n) matrix of their cosines, and every sample's mean cosine with its k nearest."""
-
-    weight: csr_matrix
-    density: np.ndarray
-
-
-def mutual_neighbours(z: np.ndarray, classes: int, most: int) -> NeighbourGraph:
-    """The k = min(most, n / 2·classes) nearest of each sample; an edge where the choice is mutual."""
-    n = len(z)
-    if n == 1:
-        return NeighbourGraph(csr_matrix((1, 1), dtype=np.float32), np.ones(1, np.float32))
-    k = int(np.clip(n // (2 * classes), 1, min(most, n - 1)))
-    cosine, index = np.empty((n, k), np.float32), np.empty((n, k), np.int64)
-    for start in range(0, n, 1024):
-        near = z[start : start + 1024] @ z.T
-        rows = slice(start, start + len(near))
-        near[np.arange(len(near)), np.arange(n)[rows]] = -2
-        index[rows] = np.argpartition(-near, k - 1, axis=1)[:, :k]
-        cosine[rows] = np.take_along_axis(near, index[rows], 1)
-    chosen = csr_matrix((cosine.clip(min=0).ravel(), (np.repeat(np.arange(n), k), index.ravel())), (n, n))
-    return NeighbourGraph(chosen.minimum(chosen.T).tocsr(), cosine.mean(1))
-
-
 def smooth_over_neighbours(z: np.ndarray, graph: NeighbourGraph, rounds: int) -> np.ndarray:
     """v: every sample moved towards its mutual neighbours, at unit length again."""
-    v, total = z, 1 + np.asarray(graph.weight.sum(1))
-    for _ in range(rounds):
-        v = (v + graph.weight @ v) / total
-    return normalise(v)
+    return normalise(graph.smooth(z, rounds))
 
 
 def cluster(v: np.ndarray, points: Points, count: int, seed: int, starts: int = 2) -> np.ndarray:
@@ -205,22 +180,6 @@ def components(
     return centres, mass
 
 
-def typicality_of(geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings) -> float:
-    """ρ of some samples, among themselves."""
-    _, v, graph = _settled(geometry, x, mean, settings, len(geometry.prototypes))
-    best = (v @ geometry.prototypes.T).max(1)
-    return correlation(best, graph.density.clip(min=LEAST_DENSITY), np.full(len(x), 1 / len(x)))
-
-
-def _settled(
-    geometry: Geometry, x: np.ndarray, mean: np.ndarray, settings: UsfdaSettings, classes: int
-) -> tuple[np.ndarray, np.ndarray, NeighbourGraph]:
-    """z, v and the neighbours."""
-    z = geometry.project(x, mean)
-    graph = mutual_neighbours(z, classes, settings.neighbours)
-    return z, smooth_over_neighbours(z, graph, settings.rounds), graph
-
-
 @dataclass(frozen=True)
 class Before:
     """What an update goes on from.
@@ -229,14 +188,11 @@ class Before:
     ----------
     head : UsfdaHead
         Of the model as it was.
-    typicality : float
-        ρ of all samples, which means of several do not tell.
     taught : sequence of int
         The classes that the client has added, or added to.
     """
 
     head: UsfdaHead
-    typicality: float
     taught: Sequence[int]
 
     @property
@@ -255,39 +211,60 @@ class Before:
         return np.where(is_taught, classes.argmax(1), -1)
 
 
+Kind = TypeVar("Kind", bound=Split, covariant=True)
+
+
+class Splitter(Protocol[Kind]):
+    """Tells known samples from unknown ones."""
+
+    def __call__(self, view: TargetView) -> Kind:
+        """The split of a target."""
+
+
+@dataclass(frozen=True)
+class Fitted(Generic[Kind]):
+    """What ``fit_mixture`` found: the head, and how the target was split."""
+
+    head: UsfdaHead
+    split: Kind
+
+
 def fit_mixture(
-    geometry: Geometry, points: Points, settings: UsfdaSettings, seed: int, before: Before | None = None
-) -> tuple[UsfdaHead, Groups, NeighbourGraph]:
+    vendor: Vendor,
+    points: Points,
+    settings: UsfdaSettings,
+    splitter: Splitter[Kind],
+    seed: int,
+    before: Before | None = None,
+) -> Fitted[Kind]:
     """The head for a target; with ``before``, some of the points are groups that stand for earlier ones.
 
     A taught class is found by its centre, which target samples are more similar to than to any prototype of the
-    vendor's. Both in one pair of groups would leave the vendor's classes with the unknown. So who is of a vendor's
-    class is told as if nothing had been taught. Before that, a sample is of a taught class where the earlier model took
-    it for one, and where it is known among all classes.
+    vendor's. Split together, the vendor's classes would fall to the unknown. So who is of a vendor's class is decided
+    as if nothing had been taught. Before that, a sample is of a taught class where the earlier model said so, and where
+    it is known among all classes.
     """
-    cohesion, mean = float(geometry.cohesion), points.mean
+    geometry, mean = vendor.geometry, points.mean
+    assert geometry is not None
     prototypes = geometry.prototypes if before is None else before.prototypes
-    z, v, graph = _settled(geometry, points.x, mean, settings, len(prototypes))
-    typicality = None if before is None else before.typicality
-
-    def groups_by(similarity: np.ndarray) -> Groups:
-        return fit_known_unknown(similarity, graph.density, cohesion, settings, points.weight, typicality)
-
-    similarity = v @ geometry.prototypes.T
-    groups = groups_by(similarity)
-    best, known = similarity.argmax(1), groups.known >= 0.5
+    z = geometry.project(points.x, mean)
+    graph = mutual_neighbours(z, len(prototypes), settings.neighbours)
+    v = smooth_over_neighbours(z, graph, settings.rounds)
+    view = TargetView(vendor, geometry.prototypes, points.x, points.weight, mean, z, v, graph.density, graph, seed)
+    split = splitter(view)
+    best, known = split.best, split.log_odds >= 0
     if before is not None and len(before.taught):
         taken = before.taken(points.x)
-        is_taught = (taken >= 0) & (groups_by(v @ prototypes.T).known >= 0.5)
+        is_taught = (taken >= 0) & (splitter(replace(view, prototypes=prototypes)).log_odds >= 0)
         best, known = np.where(is_taught, taken, best), known | is_taught
     centres, mass = components(v, best, known, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
-    scale, typical = (np.asarray(value, np.float32) for value in (settings.scale, groups.typicality))
+    scale = np.asarray(settings.scale, np.float32)
     cosine = z @ centres.T
     single = points.behind < FEWEST  # a mean of several samples is more similar to anything
-    likeness = min(cohesion, float(np.average(cosine[single].max(1), weights=points.weight[single])))
+    likeness = min(float(geometry.cohesion), float(np.average(cosine[single].max(1), weights=points.weight[single])))
     rest = np.asarray(settings.rest * max(likeness, 0), np.float32)
     summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)
     taught = prototypes[len(geometry.prototypes) :]
-    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, typical, taught, rest)
-    return head, groups, graph
+    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, taught, rest)
+    return Fitted(head, split)

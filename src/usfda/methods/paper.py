@@ -20,10 +20,9 @@ from torch import Tensor
 
 from ..config import Config
 from ..data.samples import Matrix
-from .groups import FEW
 from .heads import PaperHead
 from .networks import D, arrays, batches, from_arrays, in_pieces, make_f, torch_device
-from .settings import PaperSettings
+from .settings import FEW, PaperSettings
 from .vendor import SourceNetworks
 
 LOOK = 20  # steps between two looks at which samples are known

@@ -1,4 +1,4 @@
-"""The settings of what is trained with torch, and what it is trained on: at hand without torch."""
+"""The settings of the methods, and what the vendor's networks are trained on: importable without torch."""
 
 from __future__ import annotations
 
@@ -10,11 +10,33 @@ import numpy as np
 
 from ..data.samples import Matrix
 from ..errors import InputError
-from .vendor import members_of
+from .vendor import FEWEST, members_of
 
 Negatives = Literal["composite", "latent", "prior"]
 
 CLASSES = 250  # up to which the paper's batch and learning rate serve
+FEW = 16  # samples; with fewer, method paper neither rescales w nor fits BatchNorm, and adapt warns
+
+
+@dataclass(frozen=True)
+class UsfdaSettings:
+    """Defaults of method ``usfda`` (docs/usfda.md)."""
+
+    most: int = 5000  # samples that the decision and the centres are fitted to, so that time and memory stay linear
+    neighbours: int = 10  # of a sample, and at most half of a class's share of the target
+    rounds: int = 3  # of smoothing a sample over its neighbours
+    scale: float = 16.0  # τ: as peaked as the source classes are in the source
+    clusters: int = 64  # of unknown samples, at most
+    rest: float = 0.4  # of the usual cosine of a sample with its centre: a sample with less with all is an outlier
+    weights: str = "all"  # of the learned decision: families it was trained on, a file of methods/weights or a path
+
+    def __post_init__(self) -> None:
+        if self.most < FEWEST or self.neighbours < 1 or self.clusters < 1 or self.rounds < 0:
+            raise InputError("most starts at 2, neighbours and clusters at 1, rounds at 0")
+        if not 0 < self.scale < math.inf:
+            raise InputError("scale must be positive")
+        if not 0 <= self.rest <= 1:
+            raise InputError("rest is from 0 to 1")
 
 
 @dataclass(frozen=True)

@@ -18,9 +18,8 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from ..errors import InputError
-from .groups import FEWEST
 from .heads import UsfdaHead
-from .vendor import normalise
+from .vendor import FEWEST, normalise
 
 NEARNESS = 2.0  # weight of the cosine in a(g, e): it is about a quarter where the first part is one
 STRANGE = 0.5  # of cohesion², which is what the cosine of two samples of a source class is about: below, all is strange

@@ -14,6 +14,8 @@ Tensors = Mapping[str, np.ndarray]
 Shape = tuple[int, ...]
 Value = TypeVar("Value")
 LATENT = 256  # dimensions of u = F(v)
+MAX_THINGS = 10_000  # that a backbone's own classifier may tell apart
+FEWEST = 2  # images behind every mean that is saved, so that no model file holds the vector of a single one
 
 
 def softmax(z: np.ndarray) -> np.ndarray:
@@ -183,11 +185,56 @@ def own_part(tensors: Mapping[str, Value], prefix: str) -> dict[str, Value]:
 
 
 @dataclass(frozen=True)
+class ClassifierStatistics:
+    """The backbone's own classifier, and its answers for the source (``classifier.py``).
+
+    Parameters
+    ----------
+    weight : array (J, d)
+        Of the last layer, which gives the logits of J things.
+    bias : array (J,)
+        Likewise.
+    mean : array (J,)
+        Mean logits of the source: the mean of the means of its classes.
+    share, share_centred : array (classes, J)
+        Mean probability of every thing over each source class, from the logits and from the logits less their mean.
+    level : array (2, 3)
+        Mean mass, margin and entropy of the source, of both kinds of logits.
+    """
+
+    weight: np.ndarray
+    bias: np.ndarray
+    mean: np.ndarray
+    share: np.ndarray
+    share_centred: np.ndarray
+    level: np.ndarray
+
+    @staticmethod
+    def layout(shapes: Mapping[str, Shape], classes: int, d: int) -> dict[str, Shape]:
+        """The shapes of all its tensors in a model file, from the sizes of those that are there."""
+        things = size_in(shapes, "classifier.bias", 0)
+        if things > MAX_THINGS:
+            raise InputError(f"its backbone's classifier tells {things} things apart, more than {MAX_THINGS}")
+        shape = (classes, things)
+        layout: dict[str, Shape] = {"weight": (things, d), "bias": (things,), "mean": (things,), "level": (2, 3)}
+        return {f"classifier.{name}": s for name, s in {**layout, "share": shape, "share_centred": shape}.items()}
+
+    def logits(self, v: np.ndarray) -> np.ndarray:
+        """Of vectors (n, d)."""
+        found: np.ndarray = v @ self.weight.T + self.bias
+        return found
+
+
+@dataclass(frozen=True)
 class Vendor:
-    """The vendor's part of a model: what a method of deployment starts from. One of the two may be missing."""
+    """The vendor's part of a model: what a method of deployment starts from.
+
+    One of networks and geometry may be missing, and so may the statistics of the backbone's classifier.
+    """
 
     networks: SourceNetworks | None
     geometry: Geometry | None
+    classifier: ClassifierStatistics | None = None
 
     @property
     def dim(self) -> int:
@@ -201,19 +248,27 @@ class Vendor:
         parts: dict[str, Tensors] = {}
         if self.networks is not None:
             parts |= {"F_s": self.networks.F_s, "D": self.networks.D}
-        if self.geometry is not None:
-            parts["geometry"] = {f.name: getattr(self.geometry, f.name) for f in fields(Geometry)}
+        for name, part in (("geometry", self.geometry), ("classifier", self.classifier)):
+            if part is not None:
+                parts[name] = {f.name: getattr(part, f.name) for f in fields(part)}
         return {f"{part}.{name}": t for part, tensors in parts.items() for name, t in tensors.items()}
 
     @staticmethod
     def layout(shapes: Mapping[str, Shape], classes: int) -> dict[str, Shape]:
         """The shapes of all its tensors in a model file, from the sizes of those that are there."""
-        networks = SourceNetworks.layout(shapes, classes) if own_part(shapes, "F_s") else {}
-        return networks | (Geometry.layout(shapes, classes) if own_part(shapes, "geometry") else {})
+        layout = SourceNetworks.layout(shapes, classes) if own_part(shapes, "F_s") else {}
+        if own_part(shapes, "geometry"):
+            layout |= Geometry.layout(shapes, classes)
+            if own_part(shapes, "classifier"):
+                layout |= ClassifierStatistics.layout(shapes, classes, size_in(shapes, "geometry.whitener", 0))
+        return layout
 
     @classmethod
     def build(cls, tensors: Tensors) -> Vendor:
         """Of the tensors of a model file, which were checked before."""
-        f_s, geometry = own_part(tensors, "F_s"), own_part(tensors, "geometry")
-        networks = SourceNetworks(f_s, own_part(tensors, "D")) if f_s else None
-        return cls(networks, Geometry(**geometry) if geometry else None)
+        f_s, geometry, classifier = (own_part(tensors, part) for part in ("F_s", "geometry", "classifier"))
+        return cls(
+            SourceNetworks(f_s, own_part(tensors, "D")) if f_s else None,
+            Geometry(**geometry) if geometry else None,
+            ClassifierStatistics(**classifier) if classifier else None,
+        )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..methods.groups import FEW
+from ..methods.settings import FEW
 
 MiB = 2**20
 

@@ -16,13 +16,13 @@ from ..config import Config
 from ..data.reading import read_target
 from ..data.samples import Features, Matrix
 from ..errors import InputError
-from ..methods.checks import CheckSettings, check
+from ..methods.checks import absent_classes, verdict_of
 from ..methods.decision import STRICTNESS, check_strictness
-from ..methods.groups import FEW, FEWEST, UsfdaSettings
-from ..methods.heads import UsfdaHead, starting_head
-from ..methods.mixture import Before, Points, fit_mixture, repeated, typicality_of
-from ..methods.settings import PaperSettings
-from ..methods.vendor import signed_root, signed_square
+from ..methods.heads import Head, PrototypeHead, SourceHead, UsfdaHead, starting_head
+from ..methods.learned import LearnedSplitter, load_decision
+from ..methods.mixture import Before, Points, fit_mixture, repeated
+from ..methods.settings import FEW, PaperSettings, UsfdaSettings
+from ..methods.vendor import FEWEST, signed_root, signed_square
 from ..model import Model, as_model, versions
 from .common import (
     METHODS,
@@ -50,7 +50,6 @@ def adapt(
     update: bool = False,
     seed: int = 0,
     settings: UsfdaSettings | PaperSettings | Mapping[str, Any] | None = None,
-    limits: CheckSettings | None = None,
     config: Config | None = None,
 ) -> Model:
     """The client's stage: a model for the target's domain, from the vendor's model and unlabelled target samples.
@@ -81,8 +80,6 @@ def adapt(
         The same seed on the same machine gives the same model.
     settings : UsfdaSettings, PaperSettings or dict, optional
         Settings of the method that are not the default.
-    limits : CheckSettings, optional
-        From where on the result of method ``usfda`` looks better or worse than the source model.
     config : Config, optional
         How to run.
 
@@ -129,7 +126,7 @@ def adapt(
     else:
         of_method = settings_from(UsfdaSettings, settings)
         with threadpool_limits(config.threads):
-            card |= _adapt_usfda(adapted, features, earlier, of_method, limits or CheckSettings(), seed)
+            card |= _adapt_usfda(adapted, features, earlier, of_method, seed)
     clock.lap("training")
     _bound_rejections(adapted, features.X)
     decided = adapted.decide(features.X, probabilities=False)
@@ -195,51 +192,59 @@ def _bound_rejections(model: Model, X: Matrix) -> None:
 
 
 def _adapt_usfda(
-    model: Model,
-    features: Features,
-    earlier: UsfdaHead | None,
-    settings: UsfdaSettings,
-    limits: CheckSettings,
-    seed: int,
+    model: Model, features: Features, earlier: UsfdaHead | None, settings: UsfdaSettings, seed: int
 ) -> dict[str, Any]:
-    """Give the model its head, unless it looks worse than the source model's decision; the card's part."""
-    geometry, X = model.vendor.geometry, features.X
-    if geometry is None:
+    """Give the model the head that is expected to be best; the card's part."""
+    vendor, X = model.vendor, features.X
+    if vendor.geometry is None:
         raise _missing(model, "usfda")
-    card: dict[str, Any] = {"settings": dataclasses.asdict(settings)}
+    splitter = LearnedSplitter(load_decision(settings.weights))
+    card: dict[str, Any] = {"settings": dataclasses.asdict(settings), "weights": splitter.decision.version}
     some = np.arange(len(X))
     if len(X) > settings.most:
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
     points, before = Points.of_samples(signed_root(X[some]), len(X)), None
     if len(points.x) < FEWEST:
-        said = "one target sample, or copies of one, say nothing about their domain"
-        log.warning("%s: the %s decision is kept", said, "source model's" if earlier is None else "earlier")
+        kept = "source model's" if earlier is None else "earlier"
+        log.warning(
+            "one target sample, or copies of one, say nothing about their domain: the %s decision is kept", kept
+        )
         if earlier is not None:
             model.head = earlier
         return card | {"learnable_parameters": 0}
     if earlier is not None:
-        new = points
-        if again := repeated(new.x, earlier.summary):
+        if again := repeated(points.x, earlier.summary):
             card["repeated"] = again
-        points = new.with_more(Points.of_summary(earlier))
-        now = typicality_of(geometry, new.x, points.mean, settings)
-        share = new.weight.sum() / points.weight.sum()
-        typicality = float(share * now + (1 - share) * earlier.typicality)
+        points = points.with_more(Points.of_summary(earlier))
         joined = [model.source_classes.index(name) for name in model.card["deployment"].get("joined", ())]
-        before = Before(earlier, typicality, [*joined, *range(len(model.source_classes), earlier.classes)])
-    head, groups, graph = fit_mixture(geometry, points, settings, seed, before)
-    V = signed_square(points.x)
-    # The verdict is about ½, for which its limits were chosen: another strictness moves the source model as well.
-    source = model.labels_of(model.decide(V, STRICTNESS))
-    start, model.head = model.head, head
+        before = Before(earlier, [*joined, *range(len(model.source_classes), earlier.classes)])
+    fitted = fit_mixture(vendor, points, settings, splitter, seed, before)
+    V, w, split = signed_square(points.x), points.weight / points.weight.sum(), fitted.split
+    means = PrototypeHead(vendor.geometry)
+    others: dict[str, Head] = {"class_means": means}
+    if vendor.networks is not None:
+        others["networks"] = SourceHead(vendor.networks)
+    answers = {name: head.probability(V) for name, head in others.items()}
+    expected = splitter.decision.expected(
+        split.outputs, split.whole, w, split.best,
+        {name: (p[:, :-1].argmax(1), p[:, :-1].max(1) >= p[:, -1]) for name, p in answers.items()},
+    )  # fmt: skip
+    verdict = verdict_of(expected)
+    model.head = fitted.head if verdict != "kept" else earlier or means
     decided = model.decide(V)
     assert decided.probability is not None
     count_taught(model, decided, points.weight)
-    after = model.labels_of(dataclasses.replace(decided, known=decided.score >= STRICTNESS))
-    found = check(graph, source, after, decided.probability, model.classes_, groups.evidence, limits, points.weight)
-    if found["verdict"] == "worse":
-        model.head = earlier or start
-        decided = model.decide(V)
-    if earlier is not None:  # of all pieces, as far as the summary tells
+    found: dict[str, Any] = {
+        "verdict": verdict,
+        "expected": {
+            "adapted": round(expected.adapted, 1), "class_means": round(expected.class_means, 1),
+            "source_network": None if expected.networks is None else round(expected.networks, 1),
+        },
+        "decision": "simple" if split.outside else "learned",
+        "unknown_estimate": round(100 * expected.unknown, 2),
+        "unknown_interval": [round(100 * share, 2) for share in expected.interval],
+        "absent": absent_classes(decided.probability, model.classes_, points.weight),
+    }  # fmt: skip
+    if earlier is not None and decided.cluster is not None:  # of all batches, as far as the summary says
         found |= unknown_parts(decided, points.weight)
-    return card | {"learnable_parameters": head.centres.size + head.bias.size, "check": found}
+    return card | {"learnable_parameters": fitted.head.centres.size + fitted.head.bias.size, "check": found}

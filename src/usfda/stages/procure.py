@@ -20,6 +20,7 @@ from ..data.reading import PIECE, check_source, read
 from ..data.samples import Features, Matrix, Place
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
+from ..methods.classifier import fit_classifier
 from ..methods.geometry import fit_geometry
 from ..methods.heads import starting_head
 from ..methods.membership import best_attack
@@ -32,7 +33,7 @@ from ..methods.privacy import (
     noise_level,
 )
 from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
-from ..methods.vendor import Geometry, SourceNetworks, Vendor
+from ..methods.vendor import MAX_THINGS, ClassifierStatistics, Geometry, SourceNetworks, Vendor
 from ..model import Model, versions
 from .common import METHODS, Clock, check_choice, rounded, settings_from, take_buffers
 
@@ -126,9 +127,11 @@ def procure(
         "settings": dataclasses.asdict(settings),
         "seed": seed,
     }
-    geometry = None
+    geometry = classifier = None
     if method != "paper":
         with threadpool_limits(config.threads):
+            if privacy is None and extractor is not None:
+                classifier = _classifier(extractor.backbone, features)
             geometry, sizes = _geometry(features.X, features.y, len(features.classes), privacy, epsilon)
         card["classes"] = dict(zip(features.classes, sizes.tolist(), strict=True))
         clock.lap("geometry")
@@ -142,7 +145,7 @@ def procure(
         clock.lap("networks")
         networks = trained.networks
         card |= _networks_card(data, trained, settings)
-    vendor = Vendor(networks, geometry)
+    vendor = Vendor(networks, geometry, classifier)
     whole: dict[str, Any] = {"procurement": card, "deployment": None}
     if extractor is None and features.backbone:  # vectors that say where they come from
         whole["backbone"] = {"name": "features", "sha256": features.backbone, "record": None}
@@ -298,6 +301,16 @@ def _geometry(
     if epsilon is None:
         return fit_private_geometry(X, y, classes, privacy), np.bincount(y)
     return fit_noisy_geometry(X, y, classes, privacy, epsilon)
+
+
+def _classifier(backbone: Backbone, features: Features) -> ClassifierStatistics | None:
+    """What the backbone's own classifier says of the source, where it has one of a usual size."""
+    if backbone.last_layer is None or len(backbone.last_layer[1]) > MAX_THINGS:
+        return None
+    weight, bias = (np.ascontiguousarray(part, np.float32) for part in backbone.last_layer)
+    if weight.shape[1] != backbone.dim:
+        return None
+    return fit_classifier(weight, bias, features.X, features.y, len(features.classes))
 
 
 def _measured(

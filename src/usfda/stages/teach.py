@@ -15,7 +15,7 @@ from ..config import Config
 from ..data.reading import check_class_names, differing_in_case, read
 from ..errors import InputError
 from ..methods import teaching
-from ..methods.checks import CheckSettings, absent_classes
+from ..methods.checks import absent_classes
 from ..methods.heads import UsfdaHead
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
@@ -136,10 +136,10 @@ def _count(model: Model, before: Model, head: UsfdaHead) -> None:
     if check := card.get("check"):
         alone = check.get("alone", 0) - unknown_parts(was, head.counts)["alone"]
         check |= unknown_parts(decided, head.counts)
-        check.pop("called_unknown", None)  # it was of the model before
+        check.pop("expected", None)  # it was of the model before
         check["alone"] = max(0, check["alone"] + alone)
         had, has = (
-            absent_classes(probability, model.source_classes, CheckSettings(), head.counts)
+            absent_classes(probability, model.source_classes, head.counts)
             for probability in (was.probability, decided.probability)
         )
         check["absent"] = [name for name in has if name in check["absent"] or name not in had]

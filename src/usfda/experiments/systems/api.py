@@ -17,6 +17,7 @@ from ...config import Config
 from ...data.samples import Features, Matrix
 from ...methods.decision import Decision
 from ...stages.common import settings_from
+from ..tasks import Task
 
 __all__ = ["Decision", "Features", "Matrix", "NoSettings", "System"]
 
@@ -63,8 +64,8 @@ class System(ABC):
         self.settings = settings_from(self.Settings, settings)
 
     @classmethod
-    def settings_for(cls, negative_classes: int) -> dict[str, Any]:
-        """The settings that go with a protocol's own number of negative classes; most systems have none of those."""
+    def settings_for(cls, task: Task) -> dict[str, Any]:
+        """The settings that a task asks for; most systems have none of those."""
         return {}
 
     def prepare(self, source: Features) -> None:  # noqa: B027  (most have nothing of the kind)

@@ -20,7 +20,7 @@ from ...model import Model, load, versions
 from ...stages.adapt import adapt
 from ...stages.common import VERSION, settings_from
 from ...stages.procure import procure, source_features, training_set
-from ..tasks import fingerprint
+from ..tasks import Task, fingerprint
 from .api import Decision, Features, Matrix, System
 
 
@@ -56,6 +56,10 @@ class Usfda(System):
     settings: StageSettings
     method: ClassVar[Literal["usfda", "paper"]] = "usfda"
     model: Model
+
+    @classmethod
+    def settings_for(cls, task: Task) -> dict[str, Any]:
+        return {} if task.weights is None else {"deployment": {"weights": task.weights}}
 
     @property
     def procurement(self) -> ProcurementSettings:
@@ -115,8 +119,8 @@ class Paper(Usfda):
     method = "paper"
 
     @classmethod
-    def settings_for(cls, negative_classes: int) -> dict[str, Any]:
-        return {"procurement": {"max_negative_classes": negative_classes}}
+    def settings_for(cls, task: Task) -> dict[str, Any]:
+        return {} if task.negative_classes is None else {"procurement": {"max_negative_classes": task.negative_classes}}
 
     def training_set(self, source: Features) -> TrainingSet:
         """What the vendor's networks learn from."""

@@ -1,5 +1,7 @@
 // The summary, the training and the card: what does not change while one looks.
 
+const WIDE = 50; // percent: an interval that is wider is not shown
+
 function showSummary() {
   const found = data.findings;
   byId("about").textContent = `${data.target} · seen by ${data.model} · ${data.made}`;
@@ -10,8 +12,9 @@ function showSummary() {
     ["called unknown", percent(unknown / total), null],
     ["classes used", `${data.counts.filter((n) => n > 0).length} of ${data.classes.length}`, null],
   ];
-  if (found && found.unknown_interval) {
-    const [low, high] = found.unknown_interval;
+  const known = found && found.unknown_interval;
+  if (known && known[1] - known[0] <= WIDE) {
+    const [low, high] = known;
     figures[1][2] = interval(unknown / total, low / 100, high / 100, data.findings.earlier_samples);
   }
   if (found && found.clusters.length) figures.push(["clusters of the unknown", String(found.clusters.length), null]);

@@ -1,0 +1,1 @@
+"""The training of the learned decision: not part of the package (docs/training.md)."""

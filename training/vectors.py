@@ -1,0 +1,80 @@
+"""Vectors of all domains of the training families, one file for each backbone and domain; what is there is not redone.
+
+python -m training.vectors DATA EMOJI FURTHER -o OUTPUT [--backbone NAME] [--tag TAG] [--domains a,b] [--most N]
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from usfda.backbones.zoo import get_backbone
+
+from .families import DIGITS, Picture, all_pictures, squared
+
+BATCH = 16
+_worker: list[Any] = []
+
+
+def _start(backbone: str) -> None:
+    _worker.append(get_backbone(backbone, "cpu"))
+
+
+def _run(pictures: list[Picture]) -> np.ndarray:
+    """Vectors of a batch; NaN for an image that cannot be read."""
+    backbone = _worker[0]
+    images, good = [], []
+    for i, picture in enumerate(pictures):
+        try:
+            images.append(backbone.prepare(picture.open()))
+            good.append(i)
+        except Exception as error:
+            print("left out:", picture.source, error, flush=True)
+    X = np.full((len(pictures), backbone.dim), np.nan, np.float32)
+    if images:
+        X[good] = backbone.run(np.stack(images))
+    return X
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("data", type=Path)
+    parser.add_argument("emoji", type=Path)
+    parser.add_argument("further", type=Path)
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("--backbone", default="efficientnet_lite0")
+    parser.add_argument("--tag", default="lite0")
+    parser.add_argument("--domains", help="only these")
+    parser.add_argument("--most", type=int, default=100_000, help="images of a domain")
+    options = parser.parse_args()
+    place = options.output / "vectors" / options.tag
+    place.mkdir(parents=True, exist_ok=True)
+    only = options.domains.split(",") if options.domains else None
+    with ProcessPoolExecutor(2, initializer=_start, initargs=(options.backbone,)) as pool:
+        for name, pictures in all_pictures(options.data, options.emoji, options.output / "pictures", options.further):
+            file = place / f"{name}.npz"
+            if file.exists() or (only and name not in only) or (options.tag == "gradients" and name not in DIGITS):
+                continue
+            if options.tag == "gradients":
+                pictures = squared(pictures)
+            if len(pictures) > options.most:
+                kept = np.sort(np.random.default_rng(0).permutation(len(pictures))[: options.most])
+                pictures = [pictures[i] for i in kept]
+            started = time.perf_counter()
+            batches = [pictures[i : i + BATCH] for i in range(0, len(pictures), BATCH)]
+            X = np.concatenate(list(pool.map(_run, batches)))
+            y = np.asarray([picture.label for picture in pictures])
+            good = np.isfinite(X).all(1)
+            np.savez(file.with_suffix(".tmp.npz"), X=X[good].astype(np.float16), y=y[good])
+            file.with_suffix(".tmp.npz").rename(file)
+            seconds = time.perf_counter() - started
+            print(f"{options.tag} {name}: {len(y)} images, {len(np.unique(y))} classes, {seconds:.0f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
