@@ -142,17 +142,19 @@ class LearnedDecision:
         """What is expected of the target.
 
         ``w`` are weights that sum to 1, ``best`` is the best class of every sample, and ``others`` are decisions that
-        were not adapted, by name: the class of every sample, and whether it is known.
+        were not adapted, that of the class means among them: the class of every sample, and whether it is known.
         """
         t = own_part(self.tensors, "expected")
         g = np.nan_to_num(_standardised(self._whole(whole), self.tensors["whole.centre"], self.tensors["whole.scale"]))
         g = g[np.asarray(self.record["expected"], int)]
-        figures = {}
-        for name, (label, known) in others.items():
-            out = perceptron(t, np.concatenate([summary(outputs, w, best, label, known), g]))
-            figures[name] = 100 * float(expit(out[3]))
-        unknown, spread, adapted = expit(out[:3]).tolist()
-        away = float(t["width"]) * (LEAST_SPREAD + spread)
+        out = {
+            name: expit(perceptron(t, np.concatenate([summary(outputs, w, best, label, known), g]))).tolist()
+            for name, (label, known) in others.items()
+        }
+        # Of the target and the adapted decision with the class means beside it, whatever else there is.
+        unknown, spread, adapted, _ = out["class_means"]
+        figures = {name: 100 * float(of[3]) for name, of in out.items()}
+        away = t["width"].item() * (LEAST_SPREAD + spread)
         return Expected(unknown, (max(0.0, unknown - away), min(1.0, unknown + away)), 100 * adapted, **figures)
 
 

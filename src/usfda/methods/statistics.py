@@ -148,7 +148,8 @@ def compute(view: TargetView) -> tuple[dict[str, np.ndarray], dict[str, float]]:
 
     samples = {
         "b": b / c, "bz": bz / c, "bs": bs / c, "gap": (b - b2) / c, "gap_s": (bs - bs2) / c,
-        "llr": llr, "llr_z": llr_z, "rank": rank, "density": density / c, "density_rel": density / max(quantile(density, 0.5), 1e-6),
+        "llr": llr, "llr_z": llr_z, "rank": rank, "density": density / c,
+        "density_rel": density / max(quantile(density, 0.5), 1e-6),
         "agreement": agreement, "entropy": entropy, "length": length / median_length,
         "class_mass": np.log((mass[best] + 0.5 / n) * K), "class_mean": class_mean[best] / c,
         "class_towards": towards[best],
