@@ -6,7 +6,7 @@ DEPLOYED := parquet serve sign
 # The environment of test-python: one for each Python, whatever its path, with torch and without.
 OTHER := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')$(if $(filter no,$(TORCH)),-without-torch)
 
-.PHONY: demo test test-slow test-lowest test-newest test-python coverage lint docs bench fuzz soak lock sbom dist test-dist clean
+.PHONY: demo test test-slow test-lowest test-newest test-python coverage lint docs bench train fuzz soak lock sbom dist test-dist clean
 
 demo: .venv/demo
 	$(BIN)/usfda demo
@@ -59,6 +59,23 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/many_machines.py $(USFDA_OFFICE31)/amazon
 	$(BIN)/python benchmarks/scaling.py
 
+# The learned decision's weights, docs/training.md: vectors and statistics that are there are not made again.
+# make train DATA=… EMOJI=node_modules FURTHER=… OUTPUT=…; other backbones by python -m training.vectors
+OUTPUT ?= train-out
+SETS ?= all,without-office,without-imagenet-caltech,without-emoji,without-kinds,without-digits
+train: export PYTHONPATH := benchmarks:.
+train: export OMP_NUM_THREADS := 1
+train: .venv/installed
+	@test -d "$(DATA)/office31" || { echo "set DATA, EMOJI and FURTHER as docs/training.md says"; exit 2; }
+	$(BIN)/pip install --quiet --constraint constraints.txt h5py resvg-py
+	$(BIN)/python -m training.vectors $(DATA) $(EMOJI) $(FURTHER) -o $(OUTPUT)
+	$(BIN)/python -m training.vectors $(DATA) $(EMOJI) $(FURTHER) -o $(OUTPUT) --tag gradients --backbone gradients \
+	    --domains mnist,usps,mnist-m,uci,google,apple,twitter,facebook,clip-art,lines,photographs,signs,toys,studio,web
+	$(BIN)/python -m training.generate -o $(OUTPUT) --tag made --sources 180
+	for tag in $$(ls $(OUTPUT)/vectors | grep -v npz); do $(BIN)/python -m training.generate -o $(OUTPUT) --tag $$tag; done
+	$(BIN)/python -m training.train -o $(OUTPUT) --tags made,$$(ls $(OUTPUT)/vectors | grep -v npz | paste -sd,) --sets $(SETS)
+	cp $(OUTPUT)/weights/*.safetensors src/usfda/methods/weights/
+
 # What an installation for use consists of, to the version. torch is the build of constraints.txt, whatever it is here:
 # its local mark is left out, and so are hashes, which are those of one build.
 lock: .venv-lock/installed
@@ -87,9 +104,9 @@ test-dist: dist
 	cd $$place; export PATH=$$place/venv/bin:$$PATH USFDA_CACHE=$$place/cache; \
 	usfda --version; \
 	usfda demo; \
-	usfda procure demo-out/mnist --backbone pixels --for usfda -o vendor.usfda; \
-	usfda adapt vendor.usfda demo-out/uci -o client.usfda; \
-	usfda predict client.usfda demo-out/uci/0 -o labels.csv
+	usfda procure demo-out/uci --backbone pixels --for usfda -o vendor.usfda; \
+	usfda adapt vendor.usfda demo-out/mnist -o client.usfda; \
+	usfda predict client.usfda demo-out/mnist/0 -o labels.csv
 
 # Coverage-guided fuzzing, docs/fuzzing.md: make fuzz FUZZ_RUNS=10000 FUZZ_SEED=2
 FUZZ_RUNS ?= 1000000

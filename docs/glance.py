@@ -31,8 +31,8 @@ def figure(file: Path, caption: str, kind: str = "") -> str:
 
 def page(demo: Path) -> str:
     """The picture, as HTML."""
-    vendor = [figure(min((demo / "mnist" / name).iterdir()), name) for name in SOURCE]
-    files = [file for name in TARGET for file in sorted((demo / "uci" / name).iterdir())[:EACH]]
+    vendor = [figure(min((demo / "uci" / name).iterdir()), name) for name in SOURCE]
+    files = [file for name in TARGET for file in sorted((demo / "mnist" / name).iterdir())[:EACH]]
     labels = usfda.load(demo / "client.usfda").predict([str(file) for file in files])
     client = []
     for file, label in zip(files, labels, strict=True):

@@ -48,7 +48,7 @@ def test_the_demo_tells_the_whole_story(demo: tuple[str, Path]) -> None:
 def test_it_ends_with_a_report(demo: tuple[str, Path], visit: Open) -> None:
     shown, folder = demo
     seen = visit((folder / "report.html").as_uri())
-    assert "Of 1434 images" in seen.page.locator("#lead").inner_text()
+    assert "Of 4000 images" in seen.page.locator("#lead").inner_text()
     assert "% unknown" in seen.page.locator("#found").inner_text()
     assert f"{figures(shown)[1][2]:.1f}" in seen.page.locator("#metrics").inner_text(), "labels are scored in it"
     clusters = load(folder / "client.usfda").card["deployment"]["check"]["clusters"]

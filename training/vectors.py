@@ -55,12 +55,14 @@ def main() -> None:
     place = options.output / "vectors" / options.tag
     place.mkdir(parents=True, exist_ok=True)
     only = options.domains.split(",") if options.domains else None
+    if (layer := get_backbone(options.backbone, "cpu").last_layer) is not None:
+        np.savez(options.output / "vectors" / f"{options.tag}-classifier.npz", weight=layer[0], bias=layer[1])
     with ProcessPoolExecutor(2, initializer=_start, initargs=(options.backbone,)) as pool:
         for name, pictures in all_pictures(options.data, options.emoji, options.output / "pictures", options.further):
             file = place / f"{name}.npz"
-            if file.exists() or (only and name not in only) or (options.tag == "gradients" and name not in DIGITS):
+            if file.exists() or (only and name not in only):
                 continue
-            if options.tag == "gradients":
+            if options.backbone == "gradients" and name in DIGITS:
                 pictures = squared(pictures)
             if len(pictures) > options.most:
                 kept = np.sort(np.random.default_rng(0).permutation(len(pictures))[: options.most])
