@@ -29,10 +29,11 @@ def main() -> None:
         for task in benchmark_tasks(options.office31, f"office31-{gap}"):
             source, target = reader.read(task)
             assert target.labels is not None
-            vendor, X = procure(Features(source.X[:], source.labels), method="usfda"), target.X[:]
-            whole, later = adapt(vendor, X), None
+            vendor, X = procure(source, method="usfda", backbone=reader.backbone), target.X[:]
+            given = {"weights": task.weights or "all"}
+            whole, later = adapt(vendor, X, settings=given), None
             for piece in np.array_split(np.random.default_rng(0).permutation(len(X)), options.pieces):
-                later = adapt(later or vendor, X[piece], update=later is not None)
+                later = adapt(later or vendor, X[piece], update=later is not None, settings=given)
             assert later is not None
             both = [score_decision(target.labels, m.decide(X), m.classes_)[figure] for m in (whole, later)]
             print(f"{gap} {task.name}: at once {both[0]:.1f}, in {options.pieces} pieces {both[1]:.1f}", flush=True)

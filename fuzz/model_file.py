@@ -33,7 +33,7 @@ class Fuzzed(Harness):
         """As procured, adapted and taught, of vectors; and of images, with their backbone."""
         rng = np.random.default_rng(0)
         X = rng.normal(size=(24, D)).astype(np.float32) + np.repeat([[0.0], [8.0]], 12, 0).astype(np.float32)
-        target = rng.normal(size=(36, D)).astype(np.float32) + np.repeat([[1.0], [9.0], [-9.0]], 12, 0)
+        target = rng.normal(size=(36, D)).astype(np.float32) + np.repeat([[0.0], [8.0], [-8.0]], 12, 0)
         model = procure(X, np.repeat(["a", "b"], 12), method="usfda")
         adapted = adapt(model, target.astype(np.float32))
         clusters = {} if adapted.findings is None else {c.number: "c" for c in adapted.findings.clusters[:1]}

@@ -203,8 +203,6 @@ def test_wrong_calls(vector_model: Model) -> None:
         {"clusters": 0},
         {"rest": -0.1},
         {"rest": math.nan},
-        {"typical": math.inf},
-        {"distant": math.nan},
     ],
     ids=str,
 )

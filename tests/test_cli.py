@@ -58,8 +58,7 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     code, _, notes = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json")
     assert code == 0
     assert "adapted to 40 samples" in " ".join(notes.split())
-    assert "% unknown, likely between" in notes
-    assert "the source model" in notes
+    assert "the class means" in notes
     findings = usfda.load(client).findings
     assert findings is not None
     assert notes.count(findings.trust()) == 1
@@ -188,7 +187,7 @@ def test_evaluate_says_where_the_source_model_is_better(run: Run, vendor: Path, 
         X, y = blobs(classes, 20, seed=3)
         np.savez(tmp_path / f"{name}.npz", X=X, y=y)
     client, result = tmp_path / "client.usfda", tmp_path / "e.json"
-    assert run("adapt", vendor, tmp_path / "other.npz", "-o", client)[0] == 0
+    assert run("adapt", vendor, tmp_path / "other.npz", "-o", client, "--strictness", 1)[0] == 0
     code, _, said = run("evaluate", client, tmp_path / "source.npz", "--json", result)
     found = json.loads(result.read_text())
     assert code == 0

@@ -34,7 +34,7 @@ def view_of(X: np.ndarray, target: np.ndarray, y: np.ndarray, known: ClassifierS
     v = smooth_over_neighbours(z, graph, 3)
     weight = np.ones(len(x))
     vendor = Vendor(None, geometry, known)
-    return TargetView(vendor, geometry.prototypes, x, weight, x.mean(0), z, v, graph.density, graph)
+    return TargetView(vendor, geometry.prototypes, x, weight, x.mean(0), z, v, weight, graph.density, graph)
 
 
 def source_and_target(shift: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

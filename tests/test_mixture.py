@@ -130,7 +130,7 @@ def view_of(similarity: np.ndarray, weight: np.ndarray | None = None) -> TargetV
     eye = np.eye(k, dtype=np.float32)
     geometry = Geometry(eye, eye, np.zeros(k, np.float32), zero, zero)
     graph = mutual_neighbours(unit(v), k, 10)
-    return TargetView(Vendor(None, geometry), eye, v, w, v.mean(0), v, v, graph.density, graph)
+    return TargetView(Vendor(None, geometry), eye, v, w, v.mean(0), v, v, np.ones(n), graph.density, graph)
 
 
 def scores(known: int, unknown: int, classes: int = 8, seed: int = 0) -> np.ndarray:

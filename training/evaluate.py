@@ -26,7 +26,7 @@ from usfda.methods.heads import PrototypeHead
 from usfda.methods.learned import LearnedSplitter, load_decision
 from usfda.methods.mixture import Points, fit_mixture
 from usfda.methods.settings import UsfdaSettings
-from usfda.methods.vendor import Vendor, signed_root, signed_square
+from usfda.methods.vendor import Vendor, signed_root
 
 from .generate import load_classifier, tasks_of
 from .measure import figure, kind_of, oracle
@@ -60,15 +60,12 @@ def measured(source: Source, target: Target, splitter: LearnedSplitter, classifi
     row["split"] = figure_of(split.best[of], split.log_odds[of] >= 0)
     right = {**truth, "right": source.classes[split.best[of]] == target.y}
     row["oracle"] = oracle(right, split.log_odds[of])
-    w = points.weight / points.weight.sum()
-    V = PrototypeHead(geometry).probability(signed_square(points.x))
-    others = {"class_means": (V[:, :-1].argmax(1), V[:, :-1].max(1) >= V[:, -1])}
-    expected = splitter.decision.expected(split.outputs, split.whole, w, split.best, others)
+    expected = split.expected
     verdict = verdict_of(expected)
     return {
         **{name: round(value, 2) for name, value in row.items()},
         "chosen": round(means if verdict == "kept" else adapted, 2), "verdict": verdict,
-        "expected_adapted": round(expected.adapted, 1), "expected_means": round(expected.class_means, 1),
+        "expected_adapted": round(expected.adapted, 1), "expected_means": round(expected.other, 1),
         "unknown": round(100 * float(1 - known.mean()), 2), "estimate": round(100 * expected.unknown, 2),
         "low": round(100 * expected.interval[0], 2), "high": round(100 * expected.interval[1], 2),
         "simple": split.outside, "kind": kind_of(truth), "mode": target.mode, "classes": K, "samples": len(target.X),

@@ -64,7 +64,7 @@ def statistics_of(
         graph = mutual_neighbours(z, K, NEIGHBOURS)
         v = smooth_over_neighbours(z, graph, ROUNDS)
         weight = np.ones(len(x))
-        view = TargetView(vendor, geometry.prototypes, x, weight, mean, z, v, graph.density, graph)
+        view = TargetView(vendor, geometry.prototypes, x, weight, mean, z, v, np.ones(len(x)), graph.density, graph)
         samples, whole = compute(view)
         best = (v @ geometry.prototypes.T).argmax(1)
         names = dict.fromkeys(samples)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from .stages.teach import teach
     from .tracking import get_tracker
 
-__version__ = "0.2.0"
+__version__ = "0.3.0"
 _HOME = {
     "Config": "config",
     "Decision": "methods.decision",

@@ -66,7 +66,7 @@ OF_6 = "mixture.typicality"
 
 def _from_6(card: Card, shapes: Shapes) -> tuple[Card, Zeros]:
     deployed = card["deployment"]
-    if deployed and isinstance(found := deployed.get("check"), dict):
+    if isinstance(deployed, dict) and isinstance(found := deployed.get("check"), dict):
         kept = {name: value for name, value in found.items() if name not in ("consistency", "weak", "called_unknown")}
         check = {**kept, "verdict": VERDICTS[found["verdict"]]}
         card = {**card, "deployment": {**deployed, "check": check}}

@@ -31,8 +31,8 @@ from PIL import Image
 
 HERE = Path(__file__).parent
 # The last commit of each format; None is what is checked out. 1 and 2 are of release 0.1, 3 to 5 of 0.2 before it was
-# released.
-COMMITS = {1: "4d5dbad", 2: "dc5954a", 3: "b547e15", 4: "ec1f005", 5: "a2f8b8a", 6: None}
+# released, 6 of 0.2.
+COMMITS = {1: "4d5dbad", 2: "dc5954a", 3: "b547e15", 4: "ec1f005", 5: "a2f8b8a", 6: "ca9dd17", 7: None}
 STRICTNESS = (0.2, 0.5, 0.8)
 ALIVE = 16
 RECORD = {"input_size": [3, 16, 16], "crop_pct": 1.0, "interpolation": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}

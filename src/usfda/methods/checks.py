@@ -16,8 +16,8 @@ FEW = 2  # samples, seems absent; nothing is said of it where the target has few
 
 
 def verdict_of(expected: Expected) -> Verdict:
-    """Which decision is used: ``kept`` is the one of the class means, not adapted; the others are the adapted one."""
-    gain = expected.adapted - expected.class_means
+    """Which decision is used, from what is expected of it and of the class means: ``kept`` stands for the latter."""
+    gain = expected.adapted - expected.other
     return "better" if gain > MARGIN else "kept" if gain < -MARGIN else "same"
 
 

@@ -28,12 +28,15 @@ from scipy.special import expit
 
 from ..errors import InputError
 from . import classifier, statistics
+from .heads import PrototypeHead
 from .split import Split, TargetView, two_components
 from .vendor import Tensors, own_part, signed_square
 
 CLIP = 4.0  # standardised statistics are cut here
 OUTSIDE = 0.15  # share of the target's statistics outside the range of training from which on the simple rule decides
 WEIGHTS = Path(__file__).with_name("weights")  # files of weights, by the families that they were trained on
+ALL_UNKNOWN, NONE_UNKNOWN = 0.97, 0.01  # estimated shares beyond which all samples are unknown, or known
+LEAST_ODDS = 1e-6
 LEAST_SPREAD = 0.02  # of the share of unknowns
 OTHER_LABEL = 0.3  # of known − right: the chance that a label which is not the sample's best class is right
 
@@ -70,17 +73,14 @@ class Expected:
         The share of unknown samples.
     interval : (float, float)
         Where that share lies in nine of ten targets.
-    adapted, class_means : float
-        The figure of the adapted decision and of the class means, which are not adapted.
-    networks : float or None
-        The figure of the vendor's networks, where the file has them.
+    adapted, other : float
+        The figure of the adapted decision and of the other one, which is not adapted.
     """
 
     unknown: float
     interval: tuple[float, float]
     adapted: float
-    class_means: float
-    networks: float | None = None
+    other: float
 
 
 @dataclass(frozen=True)
@@ -137,25 +137,20 @@ class LearnedDecision:
         whole: Mapping[str, float],
         w: np.ndarray,
         best: np.ndarray,
-        others: Mapping[str, tuple[np.ndarray, np.ndarray]],
+        other: tuple[np.ndarray, np.ndarray],
     ) -> Expected:
-        """What is expected of the target.
+        """What is expected of the target, beside that of another decision, which was not adapted.
 
-        ``w`` are weights that sum to 1, ``best`` is the best class of every sample, and ``others`` are decisions that
-        were not adapted, that of the class means among them: the class of every sample, and whether it is known.
+        ``w`` are weights that sum to 1, ``best`` is the best class of every sample; ``other`` is the class of every
+        sample by that decision, and whether it is known.
         """
         t = own_part(self.tensors, "expected")
         g = np.nan_to_num(_standardised(self._whole(whole), self.tensors["whole.centre"], self.tensors["whole.scale"]))
         g = g[np.asarray(self.record["expected"], int)]
-        out = {
-            name: expit(perceptron(t, np.concatenate([summary(outputs, w, best, label, known), g]))).tolist()
-            for name, (label, known) in others.items()
-        }
-        # Of the target and the adapted decision with the class means beside it, whatever else there is.
-        unknown, spread, adapted, _ = out["class_means"]
-        figures = {name: 100 * float(of[3]) for name, of in out.items()}
+        out = expit(perceptron(t, np.concatenate([summary(outputs, w, best, *other), g])))
+        unknown, spread, adapted, figure = out.tolist()
         away = t["width"].item() * (LEAST_SPREAD + spread)
-        return Expected(unknown, (max(0.0, unknown - away), min(1.0, unknown + away)), 100 * adapted, **figures)
+        return Expected(unknown, (max(0.0, unknown - away), min(1.0, unknown + away)), 100 * adapted, 100 * figure)
 
 
 def summary(outputs: Outputs, w: np.ndarray, best: np.ndarray, label: np.ndarray, is_known: np.ndarray) -> np.ndarray:
@@ -196,18 +191,24 @@ class LearnedSplit(Split):
         Of the network.
     whole : mapping of str to float
         The statistics of the target.
+    expected : Expected
+        What is expected of it.
     outside : bool
         Whether they lie outside what training has seen, so that the simple rule decided.
     """
 
     outputs: Outputs
     whole: Mapping[str, float]
+    expected: Expected
     outside: bool
 
 
 @dataclass(frozen=True)
 class LearnedSplitter:
-    """Splits a target by the learned decision; where its statistics are unlike any in training, by the simple rule."""
+    """Splits a target by the learned decision; where its statistics are unlike any in training, by the simple rule.
+
+    Where the estimated share of unknown samples leaves next to no doubt, all are unknown, or all are known.
+    """
 
     decision: LearnedDecision
 
@@ -216,15 +217,35 @@ class LearnedSplitter:
         samples, whole = statistics.compute(view)
         similarity = view.v @ view.prototypes.T
         best = similarity.argmax(1)
+        w = view.weight / view.weight.sum()
         if (known := view.vendor.classifier) is not None:
             of_vendor = similarity[:, : len(known.share)].argmax(1)
-            w = view.weight / view.weight.sum()
             more, rest = classifier.compute(known, signed_square(view.x), w, of_vendor, view.neighbours.smooth)
             samples, whole = samples | more, whole | rest
         outputs = self.decision.outputs(samples, whole)
+        expected = self.decision.expected(outputs, whole, w, best, class_means(view))
         outside = self.decision.is_outside(whole)
         log_odds = two_components(view).log_odds if outside else outputs.log_odds
-        return LearnedSplit(best, log_odds, outputs, whole, outside)
+        if not outside and expected.unknown > ALL_UNKNOWN:
+            log_odds = np.minimum(log_odds, -LEAST_ODDS)
+        elif not outside and expected.unknown < NONE_UNKNOWN:
+            log_odds = np.maximum(log_odds, LEAST_ODDS)
+        return LearnedSplit(best, log_odds, outputs, whole, expected, outside)
+
+
+Answer = tuple[np.ndarray, np.ndarray]  # the class of every sample, and whether it is known
+
+
+def class_means(view: TargetView) -> Answer:
+    """The decision of the class means, which are not adapted."""
+    assert view.vendor.geometry is not None
+    return answer_of(PrototypeHead(view.vendor.geometry).probability(signed_square(view.x)))
+
+
+def answer_of(probability: np.ndarray) -> Answer:
+    """The decision that goes with probabilities of the classes and, last, of unknown."""
+    known = probability[:, :-1]
+    return known.argmax(1), known.max(1) >= probability[:, -1]
 
 
 @lru_cache(maxsize=8)

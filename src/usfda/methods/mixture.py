@@ -22,7 +22,7 @@ from sklearn.random_projection import GaussianRandomProjection
 from .heads import UsfdaHead
 from .neighbours import NeighbourGraph, mutual_neighbours
 from .settings import UsfdaSettings
-from .split import Split, TargetView
+from .split import Split, TargetView, two_components
 from .vendor import FEWEST, Vendor, normalise
 
 SUMMARY = 512  # groups of neighbouring samples that stand for the target, at most: 2.6 MB for vectors of 1,280
@@ -214,6 +214,19 @@ class Before:
 Kind = TypeVar("Kind", bound=Split, covariant=True)
 
 
+def shrinkage(length: np.ndarray, single: np.ndarray) -> np.ndarray:
+    """The length that each whitened row is given: 1 for a sample, and for a mean of several what theirs would have.
+
+    A mean lies nearer to the target's own mean than its samples do. Divided by the length of a typical sample, its
+    similarity to anything is the mean of theirs.
+    """
+    if single.all() or not single.any():
+        return np.ones(len(length), np.float32)
+    typical = max(float(np.median(length[single])), 1e-12)
+    found: np.ndarray = np.where(single, 1, np.clip(length / typical, 1e-3, 1)).astype(np.float32)
+    return found
+
+
 class Splitter(Protocol[Kind]):
     """Tells known samples from unknown ones."""
 
@@ -248,20 +261,25 @@ def fit_mixture(
     assert geometry is not None
     prototypes = geometry.prototypes if before is None else before.prototypes
     z = geometry.project(points.x, mean)
-    graph = mutual_neighbours(z, len(prototypes), settings.neighbours)
-    v = smooth_over_neighbours(z, graph, settings.rounds)
-    view = TargetView(vendor, geometry.prototypes, points.x, points.weight, mean, z, v, graph.density, graph, seed)
+    single = points.behind < FEWEST
+    shrink = shrinkage(np.linalg.norm((points.x - mean) @ geometry.whitener.T, axis=1), single)
+    of_samples = z * shrink[:, None]
+    graph = mutual_neighbours(of_samples, len(prototypes), settings.neighbours)
+    v = smooth_over_neighbours(of_samples, graph, settings.rounds)
+    view = TargetView(
+        vendor, geometry.prototypes, points.x, points.weight, mean, of_samples, v, shrink, graph.density, graph, seed
+    )
     split = splitter(view)
     best, known = split.best, split.log_odds >= 0
     if before is not None and len(before.taught):
         taken = before.taken(points.x)
-        is_taught = (taken >= 0) & (splitter(replace(view, prototypes=prototypes)).log_odds >= 0)
+        is_taught = (taken >= 0) & (two_components(replace(view, prototypes=prototypes)).log_odds >= 0)
         best, known = np.where(is_taught, taken, best), known | is_taught
     centres, mass = components(v, best, known, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale = np.asarray(settings.scale, np.float32)
     cosine = z @ centres.T
-    single = points.behind < FEWEST  # a mean of several samples is more similar to anything
+    # A mean of several samples is more similar to anything.
     likeness = min(float(geometry.cohesion), float(np.average(cosine[single].max(1), weights=points.weight[single])))
     rest = np.asarray(settings.rest * max(likeness, 0), np.float32)
     summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)

@@ -38,6 +38,8 @@ class TargetView:
         Of x̃ over the target.
     z, v : array (n, d)
         Whitened, and smoothed over neighbours.
+    shrink : array (n,)
+        The length of each z: 1 for a sample, less for a mean of several.
     density : array (n,)
         Mean cosine of each sample with its nearest neighbours.
     neighbours : NeighbourGraph
@@ -53,6 +55,7 @@ class TargetView:
     mean: np.ndarray
     z: np.ndarray
     v: np.ndarray
+    shrink: np.ndarray
     density: np.ndarray
     neighbours: NeighbourGraph
     seed: int = 0

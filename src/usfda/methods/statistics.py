@@ -86,7 +86,7 @@ def compute(view: TargetView) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     S, Z = view.v @ P.T, view.z @ P.T
     b, b2 = two_best(S)
     bz, bz2 = two_best(Z)
-    bs, bs2 = two_best(geometry.project(view.x, geometry.mean) @ P.T)
+    bs, bs2 = two_best(view.shrink[:, None] * geometry.project(view.x, geometry.mean) @ P.T)
     best, best_z = S.argmax(1), Z.argmax(1)
     density = view.density.clip(min=LEAST_DENSITY)
 
@@ -113,7 +113,7 @@ def compute(view: TargetView) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     p /= p.sum(1, keepdims=True)
     entropy = -(p * np.log(p + 1e-12)).sum(1) / np.log(K)
     away = (view.x - view.mean) @ geometry.whitener.T
-    length = np.linalg.norm(away, axis=1)
+    length = np.linalg.norm(away, axis=1) / view.shrink
     median_length = max(quantile(length, 0.5), 1e-12)
 
     # Of the class that each sample is most similar to.

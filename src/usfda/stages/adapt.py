@@ -18,8 +18,8 @@ from ..data.samples import Features, Matrix
 from ..errors import InputError
 from ..methods.checks import absent_classes, verdict_of
 from ..methods.decision import STRICTNESS, check_strictness
-from ..methods.heads import Head, PrototypeHead, SourceHead, UsfdaHead, starting_head
-from ..methods.learned import LearnedSplitter, load_decision
+from ..methods.heads import PrototypeHead, SourceHead, UsfdaHead, starting_head
+from ..methods.learned import LearnedSplitter, answer_of, load_decision
 from ..methods.mixture import Before, Points, fit_mixture, repeated
 from ..methods.settings import FEW, PaperSettings, UsfdaSettings
 from ..methods.vendor import FEWEST, signed_root, signed_square
@@ -219,26 +219,22 @@ def _adapt_usfda(
         joined = [model.source_classes.index(name) for name in model.card["deployment"].get("joined", ())]
         before = Before(earlier, [*joined, *range(len(model.source_classes), earlier.classes)])
     fitted = fit_mixture(vendor, points, settings, splitter, seed, before)
-    V, w, split = signed_square(points.x), points.weight / points.weight.sum(), fitted.split
-    means = PrototypeHead(vendor.geometry)
-    others: dict[str, Head] = {"class_means": means}
+    V, split = signed_square(points.x), fitted.split
+    expected, networks = split.expected, None
     if vendor.networks is not None:
-        others["networks"] = SourceHead(vendor.networks)
-    answers = {name: head.probability(V) for name, head in others.items()}
-    expected = splitter.decision.expected(
-        split.outputs, split.whole, w, split.best,
-        {name: (p[:, :-1].argmax(1), p[:, :-1].max(1) >= p[:, -1]) for name, p in answers.items()},
-    )  # fmt: skip
+        answer = answer_of(SourceHead(vendor.networks).probability(V))
+        w = points.weight / points.weight.sum()
+        networks = splitter.decision.expected(split.outputs, split.whole, w, split.best, answer).other
     verdict = verdict_of(expected)
-    model.head = fitted.head if verdict != "kept" else earlier or means
+    model.head = fitted.head if verdict != "kept" else earlier or PrototypeHead(vendor.geometry)
     decided = model.decide(V)
     assert decided.probability is not None
     count_taught(model, decided, points.weight)
     found: dict[str, Any] = {
         "verdict": verdict,
         "expected": {
-            "adapted": round(expected.adapted, 1), "class_means": round(expected.class_means, 1),
-            "source_network": None if expected.networks is None else round(expected.networks, 1),
+            "adapted": round(expected.adapted, 1), "class_means": round(expected.other, 1),
+            "source_network": None if networks is None else round(networks, 1),
         },
         "decision": "simple" if split.outside else "learned",
         "unknown_estimate": round(100 * expected.unknown, 2),

@@ -136,7 +136,6 @@ def _count(model: Model, before: Model, head: UsfdaHead) -> None:
     if check := card.get("check"):
         alone = check.get("alone", 0) - unknown_parts(was, head.counts)["alone"]
         check |= unknown_parts(decided, head.counts)
-        check.pop("expected", None)  # it was of the model before
         check["alone"] = max(0, check["alone"] + alone)
         had, has = (
             absent_classes(probability, model.source_classes, head.counts)
