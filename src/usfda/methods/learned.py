@@ -35,8 +35,8 @@ from .vendor import Tensors, own_part, signed_square
 CLIP = 4.0  # standardised statistics are cut here
 OUTSIDE = 0.15  # share of the target's statistics outside the range of training from which on the simple rule decides
 WEIGHTS = Path(__file__).with_name("weights")  # files of weights, by the families that they were trained on
-ALL_UNKNOWN, NONE_UNKNOWN = 0.97, 0.01  # estimated shares beyond which all samples are unknown, or known
-LEAST_ODDS = 1e-6
+ALL_UNKNOWN, NONE_UNKNOWN = 0.97, 0.01  # estimated shares of unknown samples beyond which the log-odds are shifted
+SHIFT = 4.0  # by so much: what is still known, or unknown, is so without doubt
 LEAST_SPREAD = 0.02  # of the share of unknowns
 OTHER_LABEL = 0.3  # of known − right: the chance that a label which is not the sample's best class is right
 
@@ -207,7 +207,7 @@ class LearnedSplit(Split):
 class LearnedSplitter:
     """Splits a target by the learned decision; where its statistics are unlike any in training, by the simple rule.
 
-    Where the estimated share of unknown samples leaves next to no doubt, all are unknown, or all are known.
+    Where the estimated share of unknown samples is near 0 or 1, the log-odds are shifted towards known or unknown.
     """
 
     decision: LearnedDecision
@@ -227,9 +227,9 @@ class LearnedSplitter:
         outside = self.decision.is_outside(whole)
         log_odds = two_components(view).log_odds if outside else outputs.log_odds
         if not outside and expected.unknown > ALL_UNKNOWN:
-            log_odds = np.minimum(log_odds, -LEAST_ODDS)
+            log_odds = log_odds - SHIFT
         elif not outside and expected.unknown < NONE_UNKNOWN:
-            log_odds = np.maximum(log_odds, LEAST_ODDS)
+            log_odds = log_odds + SHIFT
         return LearnedSplit(best, log_odds, outputs, whole, expected, outside)
 
 

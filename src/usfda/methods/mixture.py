@@ -204,11 +204,11 @@ class Before:
         return own
 
     def taken(self, x: np.ndarray) -> np.ndarray:
-        """The taught class that the model took each x̃ for; −1 where it was none."""
+        """The class that the model labelled each x̃ with; −1 where it was unknown."""
         p = self.head.of_points(self.head.geometry.project(x, self.head.mean))
         classes = p[:, : self.head.classes]
-        is_taught = np.isin(classes.argmax(1), self.taught) & (classes.max(1) >= p[:, self.head.classes :].sum(1))
-        return np.where(is_taught, classes.argmax(1), -1)
+        found: np.ndarray = np.where(classes.max(1) >= p[:, self.head.classes :].sum(1), classes.argmax(1), -1)
+        return found
 
 
 Kind = TypeVar("Kind", bound=Split, covariant=True)
@@ -254,8 +254,8 @@ def fit_mixture(
 
     A taught class is found by its centre, which target samples are more similar to than to any prototype of the
     vendor's. Split together, the vendor's classes would fall to the unknown. So who is of a vendor's class is decided
-    as if nothing had been taught. Before that, a sample is of a taught class where the earlier model said so, and where
-    it is known among all classes.
+    as if nothing had been taught. Before that, a sample keeps the class that the earlier model gave it where the
+    two-component rule calls it known among all classes.
     """
     geometry, mean = vendor.geometry, points.mean
     assert geometry is not None
@@ -273,8 +273,8 @@ def fit_mixture(
     best, known = split.best, split.log_odds >= 0
     if before is not None and len(before.taught):
         taken = before.taken(points.x)
-        is_taught = (taken >= 0) & (two_components(replace(view, prototypes=prototypes)).log_odds >= 0)
-        best, known = np.where(is_taught, taken, best), known | is_taught
+        still = (taken >= 0) & (two_components(replace(view, prototypes=prototypes)).log_odds >= 0)
+        best, known = np.where(still, taken, best), known | still
     centres, mass = components(v, best, known, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale = np.asarray(settings.scale, np.float32)
