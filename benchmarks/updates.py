@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 
-from usfda import Config, Features, adapt, procure
+from usfda import Config, adapt, procure
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tasks import TaskReader
 from usfda.metrics import score_decision
