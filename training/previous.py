@@ -1,6 +1,6 @@
 """Another version of the package on the tasks that ``evaluate.py --write`` wrote: its adapted model, through its API.
 
-PYTHONPATH=OTHER/src python training/previous.py TASKS -o FILE.csv
+PYTHONPATH=OTHER/src python -m training.previous TASKS -o FILE.csv
 """
 
 from __future__ import annotations

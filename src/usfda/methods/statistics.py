@@ -9,7 +9,7 @@ centred on the source's mean. The null is what the best similarity of an unknown
 known one, b₂ + b/(K−1), with mean m₀ and deviation s₀ over the target. Clusters are those of all samples together.
 
 ``MEANING`` has a line for each: its formula, and what it says. They were chosen by what is lost when one is shuffled
-while whole families of data sets are left out of the training (``training/select.py``).
+while whole families of data sets are left out of the training (``training/importance.py``).
 """
 
 from __future__ import annotations

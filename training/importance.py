@@ -1,6 +1,6 @@
 """Which statistics pay: with whole families left out, the figure that is lost when one statistic is shuffled.
 
-python -m training.select -o OUTPUT --tags lite0,made,gradients --families office,kinds
+python -m training.importance -o OUTPUT --tags lite0,made,gradients --families office,kinds
 
 Statistics of a sample are shuffled over the samples of a task, those of the target over the tasks.
 """
