@@ -15,6 +15,7 @@ while whole families of data sets are left out of the training (``training/impor
 from __future__ import annotations
 
 import numpy as np
+from scipy.sparse import csr_array
 from scipy.special import expit
 from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
@@ -119,8 +120,7 @@ def compute(view: TargetView) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     # Of the class that each sample is most similar to.
     mass = np.bincount(best, w, K)
     class_mean = np.bincount(best, w * b, K) / np.maximum(mass, 1e-12)
-    sums = np.zeros((K, view.z.shape[1]), np.float32)
-    np.add.at(sums, best, (w[:, None] * view.z).astype(np.float32))
+    sums = csr_array((w, (best, np.arange(n))), (K, n)) @ view.z
     towards = (normalise(sums) * P).sum(1)
 
     # Of the cluster that each sample is in.
@@ -132,17 +132,14 @@ def compute(view: TargetView) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     member = KMeans(count, n_init=1, random_state=view.seed).fit(low, sample_weight=view.weight).labels_
     size = np.bincount(member, w, count)
     inside = np.maximum(size, 1e-12)
-    cluster_v = np.zeros((count, view.z.shape[1]), np.float32)
-    np.add.at(cluster_v, member, (w[:, None] * view.v).astype(np.float32))
-    cluster_S = normalise(cluster_v) @ P.T
+    cluster_S = normalise(csr_array((w, (member, np.arange(n))), (count, n)) @ view.v) @ P.T
     kb, kb2 = two_best(cluster_S)
     cluster_class = cluster_S.argmax(1)
     leader = np.full(K, -1.0)
     np.maximum.at(leader, cluster_class, np.where(size > 0, kb, -1))
     first = (kb >= leader[cluster_class] - 1e-9).astype(float)
     relative = kb / np.maximum(leader[cluster_class], LEAST_SIMILARITY)
-    votes = np.zeros((count, K), np.float32)
-    np.add.at(votes, (member, best_z), w)
+    votes = np.bincount(member * K + best_z, w, count * K).reshape(count, K)
     purity = votes.max(1) / inside
     cluster_mean = np.bincount(member, w * b, count) / inside
 
