@@ -127,7 +127,7 @@ def main() -> None:
     parser.add_argument("--tag", default="lite0")
     parser.add_argument("--families", default=",".join(FAMILIES))
     parser.add_argument("--count", type=int, default=120)
-    parser.add_argument("--weights", help="in place of those without the family")
+    parser.add_argument("--weights", help="instead of those without the family")
     parser.add_argument("--write", type=Path)
     parser.add_argument("--jobs", type=int, default=2)
     options = parser.parse_args()

@@ -5,7 +5,7 @@ p = softmax(l), the vendor keeps the mean of p over each source class, R (K, J).
 as r_j = max_c R_cj; of a target sample x the *mass* Σ_j p_j(x)·min(r_j/ρ, 1) says how much of it belongs to the source.
 This compares "one of the vendor's classes" with anything else in the world, so it has an absolute meaning.
 
-The same is computed twice: as it is, and with the logits centred on the mean of their own domain.
+Everything is computed from the logits, and again from the logits less their mean over the domain.
 """
 
 from __future__ import annotations

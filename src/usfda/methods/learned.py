@@ -29,7 +29,7 @@ from scipy.special import expit
 from ..errors import InputError
 from . import classifier, statistics
 from .heads import PrototypeHead
-from .split import Split, TargetView, two_components
+from .split import Split, TargetView
 from .vendor import Tensors, own_part, signed_square
 
 CLIP = 4.0  # standardised statistics are cut here
@@ -225,7 +225,7 @@ class LearnedSplitter:
         outputs = self.decision.outputs(samples, whole)
         expected = self.decision.expected(outputs, whole, w, best, class_means(view))
         outside = self.decision.is_outside(whole)
-        log_odds = two_components(view).log_odds if outside else outputs.log_odds
+        log_odds = samples["llr"] if outside else outputs.log_odds  # the simple rule is one of the statistics
         if not outside and expected.unknown > ALL_UNKNOWN:
             log_odds = log_odds - SHIFT
         elif not outside and expected.unknown < NONE_UNKNOWN:

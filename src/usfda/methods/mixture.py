@@ -220,8 +220,6 @@ def shrinkage(length: np.ndarray, single: np.ndarray) -> np.ndarray:
     A mean lies nearer to the target's own mean than its samples do. Divided by the length of a typical sample, its
     similarity to anything is the mean of theirs.
     """
-    if single.all() or not single.any():
-        return np.ones(len(length), np.float32)
     typical = max(float(np.median(length[single])), 1e-12)
     found: np.ndarray = np.where(single, 1, np.clip(length / typical, 1e-3, 1)).astype(np.float32)
     return found
@@ -262,7 +260,9 @@ def fit_mixture(
     prototypes = geometry.prototypes if before is None else before.prototypes
     z = geometry.project(points.x, mean)
     single = points.behind < FEWEST
-    shrink = shrinkage(np.linalg.norm((points.x - mean) @ geometry.whitener.T, axis=1), single)
+    shrink = np.ones(len(z), np.float32)
+    if single.any() and not single.all():
+        shrink = shrinkage(np.linalg.norm((points.x - mean) @ geometry.whitener.T, axis=1), single)
     of_samples = z * shrink[:, None]
     graph = mutual_neighbours(of_samples, len(prototypes), settings.neighbours)
     v = smooth_over_neighbours(of_samples, graph, settings.rounds)
