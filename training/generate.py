@@ -67,7 +67,6 @@ def statistics_of(
         view = TargetView(vendor, geometry.prototypes, x, weight, mean, z, v, np.ones(len(x)), graph.density, graph)
         samples, whole = compute(view)
         best = (v @ geometry.prototypes.T).argmax(1)
-        names = dict.fromkeys(samples)
         if of_classifier is not None:
             more, rest = classifier_evidence.compute(of_classifier, target.X, weight / len(x), best, graph.smooth)
             samples |= more
@@ -79,7 +78,7 @@ def statistics_of(
             "known": np.isin(target.y, source.classes), "label": np.unique(target.y, return_inverse=True)[1],
             "right": source.classes[best] == target.y, "best": best, "truth_class": np.where(
                 np.isin(target.y, source.classes), np.searchsorted(source.classes, target.y).clip(max=K - 1), -1),
-            "means_best": p[:, :-1].argmax(1), "means_known": p[:, :-1].max(1) >= p[:, -1], "basic": len(names),
+            "means_best": p[:, :-1].argmax(1), "means_known": p[:, :-1].max(1) >= p[:, -1],
         })  # fmt: skip
     return made
 

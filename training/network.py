@@ -70,11 +70,9 @@ class Bank:
     def of(cls, tasks: list[dict[str, Any]], drop: tuple[str, ...] = ()) -> Bank:
         """All tasks; where a task has no statistics of a classifier, they are NaN."""
         most = max(tasks, key=lambda task: len(task["samples"]))
-        basic = list(most["samples"])[: most["basic"]]
         used = {*statistics.MEANING, *classifier.MEANING}
         samples = [name for name in most["samples"] if name in used and name not in drop]
         whole = [name for name in most["whole"] if name in used and f"G.{name}" not in drop]
-        few = min(tasks, key=lambda task: len(task["whole"]))
         s, right, known, unknown, correct = [], [], [], [], []
         for task in tasks:
             n = len(task["best"])
@@ -92,8 +90,8 @@ class Bank:
             correct.append(task["right"] & is_known)
         g = np.asarray([[task["whole"].get(name, np.nan) for name in whole] for task in tasks], np.float32)
         block = (
-            np.asarray([i for i, name in enumerate(samples) if name not in basic], int),
-            np.asarray([i for i, name in enumerate(whole) if name not in few["whole"]], int),
+            np.asarray([i for i, name in enumerate(samples) if name in classifier.MEANING], int),
+            np.asarray([i for i, name in enumerate(whole) if name in classifier.MEANING], int),
         )
         start = np.cumsum([0, *(len(part) for part in s)])
         joined = [np.concatenate(part).astype(np.float32) for part in (s, right, known, unknown, correct)]
