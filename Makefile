@@ -71,6 +71,7 @@ train: .venv/installed
 	$(BIN)/python -m training.vectors $(DATA) $(EMOJI) $(FURTHER) -o $(OUTPUT)
 	$(BIN)/python -m training.vectors $(DATA) $(EMOJI) $(FURTHER) -o $(OUTPUT) --tag gradients --backbone gradients \
 	    --domains mnist,usps,mnist-m,uci,google,apple,twitter,facebook,clip-art,lines,photographs,signs,toys,studio,web
+	for tag in bands pixels; do $(BIN)/python -m training.vectors $(DATA) $(EMOJI) $(FURTHER) -o $(OUTPUT) --tag $$tag; done
 	$(BIN)/python -m training.generate -o $(OUTPUT) --tag made --sources 180
 	for tag in $$(ls $(OUTPUT)/vectors | grep -v npz); do $(BIN)/python -m training.generate -o $(OUTPUT) --tag $$tag; done
 	$(BIN)/python -m training.train -o $(OUTPUT) --tags made,$$(ls $(OUTPUT)/vectors | grep -v npz | paste -sd,) --sets $(SETS)

@@ -16,25 +16,19 @@ from scipy.special import softmax
 
 from usfda import Features, InputError, Model, adapt, load, procure
 from usfda.backbones.zoo import get_backbone
-from usfda.methods import classifier, statistics
+from usfda.methods import classifier, mixture, statistics
 from usfda.methods.geometry import fit_geometry
 from usfda.methods.learned import LearnedDecision, LearnedSplitter, load_decision, summary
-from usfda.methods.mixture import smooth_over_neighbours
-from usfda.methods.neighbours import mutual_neighbours
-from usfda.methods.split import TargetView
+from usfda.methods.settings import UsfdaSettings
+from usfda.methods.target import TargetView
 from usfda.methods.vendor import ClassifierStatistics, Vendor, signed_root
 
 
 def view_of(X: np.ndarray, target: np.ndarray, y: np.ndarray, known: ClassifierStatistics | None = None) -> TargetView:
     """A target as the mixture sees it."""
     geometry = fit_geometry(X, y, y.max() + 1)
-    x = signed_root(target)
-    z = geometry.project(x, x.mean(0))
-    graph = mutual_neighbours(z, y.max() + 1, 10)
-    v = smooth_over_neighbours(z, graph, 3)
-    weight = np.ones(len(x))
-    vendor = Vendor(None, geometry, known)
-    return TargetView(vendor, geometry.prototypes, x, weight, x.mean(0), z, v, weight, graph.density, graph)
+    x, one = signed_root(target), np.ones(len(target))
+    return mixture.view_of(Vendor(None, geometry, known), mixture.Points(x, one, one), y.max() + 1, UsfdaSettings(), 0)
 
 
 def source_and_target(shift: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -51,12 +45,10 @@ def test_every_statistic_has_a_meaning() -> None:
     X, y, target = source_and_target()
     layer = random_layer(X.shape[1])
     known = classifier.fit_classifier(*layer, X, y, 5)
-    view = view_of(X, target, y)
+    view = view_of(X, target, y, known)
     samples, whole = statistics.compute(view)
     assert {*samples, *whole} == set(statistics.MEANING)
-    best = (view.v @ view.prototypes.T).argmax(1)
-    w = view.weight / view.weight.sum()
-    more, rest = classifier.compute(known, target, w, best, view.neighbours.smooth)
+    more, rest = classifier.compute(view)
     assert {*more, *rest} == set(classifier.MEANING)
     for values in (*samples.values(), *more.values()):
         assert values.shape == (len(target),)
@@ -92,11 +84,13 @@ def test_the_classifiers_statistics_by_hand() -> None:
     assert known.mean == pytest.approx(np.stack([logits[y == c].mean(0) for c in range(5)]).mean(0), abs=1e-4)
     mass = np.minimum(share.max(0) / 0.05, 1)
     assert known.level[0, 0] == pytest.approx((softmax(logits, 1) @ mass).mean(), abs=1e-4)
-    w = np.full(len(target), 1 / len(target))
-    found, _ = classifier.compute(known, target, w, np.zeros(len(target), int), lambda values: values)
+    view = view_of(X, target, y, known)
+    found, _ = classifier.compute(view)
     of_target = softmax(target @ weight.T + bias, 1)
-    assert found["raw_mass_narrow"] == pytest.approx(of_target @ np.minimum(share.max(0) / 0.2, 1), abs=1e-4)
-    assert found["raw_class"] == pytest.approx(of_target @ np.minimum(share[0] / 0.05, 1), abs=1e-4)
+    narrow = view.neighbours.smooth(of_target @ np.minimum(share.max(0) / 0.2, 1))
+    assert found["raw_mass_narrow"] == pytest.approx(narrow, abs=1e-4)
+    of_class = (of_target * np.minimum(share[view.best] / 0.05, 1)).sum(1)
+    assert found["raw_class"] == pytest.approx(of_class, abs=1e-4)
 
 
 def test_more_evidence_of_a_class_never_hurts() -> None:

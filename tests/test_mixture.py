@@ -15,7 +15,8 @@ from usfda.methods.checks import absent_classes
 from usfda.methods.geometry import fit_geometry
 from usfda.methods.mixture import Points, components, smooth_over_neighbours, summarise
 from usfda.methods.neighbours import mutual_neighbours
-from usfda.methods.split import TargetView, two_components
+from usfda.methods.split import two_components
+from usfda.methods.target import TargetView
 from usfda.methods.vendor import Geometry, Vendor
 from usfda.metrics import one_shot
 
@@ -130,7 +131,7 @@ def view_of(similarity: np.ndarray, weight: np.ndarray | None = None) -> TargetV
     eye = np.eye(k, dtype=np.float32)
     geometry = Geometry(eye, eye, np.zeros(k, np.float32), zero, zero)
     graph = mutual_neighbours(unit(v), k, 10)
-    return TargetView(Vendor(None, geometry), eye, v, w, v.mean(0), v, v, np.ones(n), graph.density, graph)
+    return TargetView(Vendor(None, geometry), eye, v, w, v.mean(0), v, np.ones(n), v, v, graph)
 
 
 def scores(known: int, unknown: int, classes: int = 8, seed: int = 0) -> np.ndarray:

@@ -3,8 +3,9 @@
 A family is a set of data sets with shared classes. Domains of one family are paired with each other. ``SHARES_IMAGES``
 names the families that have images in common: when one is left out, so are the others.
 
-Expected in the data folder: what ``benchmarks/suite_data.py`` expects. Expected in the further folder, each unpacked
-with ``training/unpack.py`` from the repository that is named beside it:
+Expected in the data folder and in the emoji folder: what ``benchmarks/suite_data.py`` expects, and in the latter the
+icon sets of ``icons.py``. Expected in the further folder, each unpacked with ``training/unpack.py`` from the repository
+that is named beside it:
 
     grocery   marcusklasson/GroceryStoreDataset, dataset          waste     JMadiedo/RecycleNet, data/dataset-resized
     veg       ustbChengzhao/Image_search_clip, raw                plantdoc  pratikkayal/PlantDoc-Dataset, train
@@ -13,6 +14,7 @@ with ``training/unpack.py`` from the repository that is named beside it:
     flowers   3ba2ii/Flower-Classifier, flowers/train             eth80     chenchkx/ETH-80 (all of it)
     signs     hergerr/traffic-sign-recognition, GTSRB/Final_Training/Images
     mnistm    ShichengChen/Domain-Adversarial-Training-of-Neural-Networks, mnist_m
+    doodles   sukumr/Doodle-Classifier, data
     usps.h5   niuers/Learning-From-Data-A-Short-Course, data/usps.h5
 """
 
@@ -31,7 +33,9 @@ from PIL import Image
 from suite_data import SHIFTS as SUITE_SHIFTS
 from suite_data import A, D, W, all_domains, labels_of
 
+from . import icons
 from .shifts import SHIFTS
+from .sounds import CONDITIONS
 
 IMAGE_TYPES = {".jpg", ".jpeg", ".png", ".ppm"}
 OFFICE = (A, D, W, "caltech10")
@@ -62,7 +66,12 @@ FAMILIES: dict[str, list[tuple[str, str]]] = {
     "emoji": list(itertools.permutations(MAKERS, 2)),
     "kinds": list(itertools.permutations(KINDS, 2)),
     "produce": list(itertools.permutations(("shelf", "web", "studio"), 2)),
+    "icons": list(itertools.permutations(icons.STYLES, 2)),
+    "pictured": [
+        pair for style in (*icons.STYLES, "doodles") for pair in ((style, "things"), ("things", style))
+    ] + [("doodles", style) for style in icons.STYLES],
     "digits": list(itertools.permutations(DIGITS, 2)),
+    "sounds": list(itertools.permutations([f"sound-{condition}" for condition in CONDITIONS], 2)),
     **{
         name: list(itertools.permutations((name, *(f"{name}-{shift}" for shift in shifts)), 2))
         for name, (_, _, shifts) in SINGLE.items()
@@ -73,6 +82,10 @@ SHARES_IMAGES = [
     {"imagenet-caltech", "kinds", "hundred"},
     {"imagenet-caltech", "objects"},  # mini-ImageNet has the images of ImageNet's training part, perhaps some of ours
     {"emoji", "kinds"},
+    {"icons", "pictured"},
+    {"imagenet-caltech", "pictured"},
+    {"objects", "pictured"},
+    {"produce", "pictured"},
 ]
 
 
@@ -162,6 +175,15 @@ def digit_pictures(name: str, further: Path) -> list[Picture]:
     return [Picture(np.clip(X[i], 0, 255).astype(np.uint8), str(int(y[i]))) for i in chosen]
 
 
+def doodle_pictures(place: Path) -> list[Picture]:
+    """Quick drawings of 28 by 28 pixels, dark on white: 60 of each thing."""
+    found = []
+    for file in sorted(place.glob("*.npy")):
+        rows = np.load(file)[:60].reshape(-1, 28, 28)
+        found += [Picture(255 - row.astype(np.uint8), file.stem) for row in rows]
+    return found
+
+
 def squared(pictures: list[Picture]) -> list[Picture]:
     """Digits as the demo prepares them for ``gradients``."""
     from usfda.experiments.digits import square
@@ -188,6 +210,12 @@ def all_pictures(data: Path, emoji: Path, made: Path, further: Path) -> Iterator
     yield "shelf", of_folder(further / "grocery", 60, grocery_name)
     yield "web", of_folder(further / "veg", 60, lambda file: produce_name(file.parts[0]))
     yield "studio", of_folder(further / "fruits", 60, lambda file: produce_name(file.parts[0]))
+    for style, entries in icons.icons(emoji, made / "icons"):
+        yield style, [Picture(file, thing) for file, thing in entries]
+    things = of_folder(further / SINGLE["objects"][0], 12, icons.photographed)
+    produce = of_folder(further / "veg", 40, lambda file: produce_name(file.parts[0]))
+    yield "things", things + [picture for picture in produce if picture.label in icons.PRODUCE]
+    yield "doodles", doodle_pictures(further / "doodles")
     for name, (place, most, _) in SINGLE.items():
         if name == "toys":  # a picture and, in a folder of its own, its mask
             plain = of_folder(

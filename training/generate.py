@@ -22,21 +22,16 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from usfda.methods import classifier as classifier_evidence
 from usfda.methods.classifier import fit_classifier
 from usfda.methods.geometry import fit_geometry
-from usfda.methods.heads import PrototypeHead
-from usfda.methods.mixture import smooth_over_neighbours
-from usfda.methods.neighbours import mutual_neighbours
-from usfda.methods.split import TargetView
-from usfda.methods.statistics import compute
+from usfda.methods.learned import all_statistics, class_means
+from usfda.methods.mixture import Points, view_of
+from usfda.methods.settings import UsfdaSettings
 from usfda.methods.vendor import Vendor, signed_root
 
 from .families import FAMILIES
 from .made import made_domains
 from .tasks import Domain, Source, Target, draw, draw_reference
-
-NEIGHBOURS, ROUNDS = 10, 3  # as in the method's settings
 
 
 def load_classifier(output: Path, tag: str) -> tuple[np.ndarray, np.ndarray] | None:
@@ -55,30 +50,21 @@ def statistics_of(
     K = len(source.classes)
     geometry = fit_geometry(source.X, source.y, K)
     of_classifier = None if classifier is None else fit_classifier(classifier[0], classifier[1], source.X, source.y, K)
-    means, vendor = PrototypeHead(geometry), Vendor(None, geometry)
+    vendor = Vendor(None, geometry, of_classifier)
     made = []
     for target in targets:
-        x = signed_root(target.X)
-        mean = x.mean(0)
-        z = geometry.project(x, mean)
-        graph = mutual_neighbours(z, K, NEIGHBOURS)
-        v = smooth_over_neighbours(z, graph, ROUNDS)
-        weight = np.ones(len(x))
-        view = TargetView(vendor, geometry.prototypes, x, weight, mean, z, v, np.ones(len(x)), graph.density, graph)
-        samples, whole = compute(view)
-        best = (v @ geometry.prototypes.T).argmax(1)
-        if of_classifier is not None:
-            more, rest = classifier_evidence.compute(of_classifier, target.X, weight / len(x), best, graph.smooth)
-            samples |= more
-            whole |= rest
-        p = means.probability(target.X)
+        one = np.ones(len(target.X))
+        view = view_of(vendor, Points(signed_root(target.X), one, one), K, UsfdaSettings(), 0)
+        samples, whole = all_statistics(view)
+        best = view.best
+        means_best, means_known = class_means(view)
         made.append({
             "source": source.domain, "target": target.domain, "kind": target.kind, "mode": target.mode, "K": K,
             "samples": {name: np.asarray(value, np.float32) for name, value in samples.items()}, "whole": whole,
             "known": np.isin(target.y, source.classes), "label": np.unique(target.y, return_inverse=True)[1],
             "right": source.classes[best] == target.y, "best": best, "truth_class": np.where(
                 np.isin(target.y, source.classes), np.searchsorted(source.classes, target.y).clip(max=K - 1), -1),
-            "means_best": p[:, :-1].argmax(1), "means_known": p[:, :-1].max(1) >= p[:, -1],
+            "means_best": means_best, "means_known": means_known, "graph": view.neighbours.weight,
         })  # fmt: skip
     return made
 

@@ -12,6 +12,7 @@ import json
 import subprocess
 import time
 from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,19 +22,30 @@ import torch
 from scipy.special import expit
 from torch import nn
 
-from usfda.methods.learned import LEAST_SPREAD, LearnedDecision, Outputs, perceptron, summary
+from usfda.methods.learned import LEAST_SPREAD, LearnedDecision, Outputs, context, perceptron, summary
+from usfda.methods.neighbours import NeighbourGraph
 
 from .families import left_out_with
 from .measure import Task, figure, load_tasks, means_figure
 from .network import Bank, Trained, TrainSettings, train, weights_of
 
-VERSION = 1
+VERSION = 2
 NETWORKS = 4
-FOLDS = 3  # of families, for what the second network reads
+FOLDS = 3  # of families, for what the second and third networks read
 EXPECTED_STEPS = 6000
-HIDDEN = 32
+HIDDEN = 32  # of the second and third networks
 COVERAGE = 0.9
-BASICS = ("K", "n_K", "c", "share", "b90", "agree", "rho", "shift", "k_only")  # of the target, for the second network
+BASICS = (
+    "K",
+    "n_K",
+    "c",
+    "share",
+    "b90",
+    "agree",
+    "rho",
+    "shift",
+    "k_only",
+)  # of the target, for the second and third networks
 
 
 def outputs_of(trained: Trained, bank: Bank, i: int, mask: bool = False) -> Outputs:
@@ -46,13 +58,39 @@ def outputs_of(trained: Trained, bank: Bank, i: int, mask: bool = False) -> Outp
     return Outputs(mean[:, 0], p[:, 0], p[:, 1], float(out[..., 0].std(0).mean()))
 
 
-def inputs_of(trained: Trained, bank: Bank, i: int, basics: list[int], mask: bool) -> np.ndarray:
-    """What the second network reads of a task."""
-    task, outputs = bank.tasks[i], outputs_of(trained, bank, i, mask)
+def unseen_outputs(bank: Bank, settings: TrainSettings) -> list[Outputs]:
+    """The first network's outputs for every task, by one that was trained on other families."""
+    family = families_of(bank)
+    names = sorted(set(family))
+    found: dict[int, Outputs] = {}
+    for fold in range(FOLDS):
+        out = set(names[fold::FOLDS])
+        apart = set().union(*(left_out_with(name) for name in out))
+        inner = np.flatnonzero(~np.isin(family, list(apart)))
+        part = train(bank, inner, weights_of(bank, inner), settings, [100, 101])
+        for i in np.flatnonzero(np.isin(family, list(out))).tolist():
+            found[i] = outputs_of(part, bank, i, mask=i % 3 == 0)
+    return [found[i] for i in range(len(bank))]
+
+
+def bank_of_outputs(bank: Bank, outputs: list[Outputs]) -> Bank:
+    """The inputs of the second network."""
+    basics = [bank.whole.index(name) for name in BASICS]
+    read = []
+    for task, found in zip(bank.tasks, outputs, strict=True):
+        n, graph = len(task["best"]), NeighbourGraph(task["graph"], np.zeros(0))
+        read.append(context(found, np.full(n, 1 / n), task["best"], graph.smooth))
+    s, g = zip(*read, strict=True)
+    whole = np.column_stack([np.asarray(g), bank.g[:, basics]]).astype(np.float32)
+    none = np.zeros(0, int)
+    return replace(bank, s=np.concatenate(s).astype(np.float32), g=whole, block=(none, none))
+
+
+def inputs_of(task: Task, outputs: Outputs) -> np.ndarray:
+    """What the third network reads of a task."""
     n = len(task["best"])
     parts = summary(outputs, np.full(n, 1 / n), task["best"], task["means_best"], task["means_known"])
-    _, g = trained.standardised(bank, i, mask)
-    return np.concatenate([parts, g[0].numpy()[basics]])
+    return np.concatenate([parts, [task["whole"][name] for name in BASICS]])
 
 
 def truth_of(task: Task, outputs: Outputs) -> np.ndarray:
@@ -63,7 +101,7 @@ def truth_of(task: Task, outputs: Outputs) -> np.ndarray:
 
 
 def train_expected(x: np.ndarray, y: np.ndarray, weight: np.ndarray, seed: int = 0) -> dict[str, np.ndarray]:
-    """The second network: the share of unknowns, how far it is off, and the two figures."""
+    """The third network: the share of unknowns, how far it is off, and the two figures."""
     torch.manual_seed(seed)
     centre, scale = np.median(x, 0), x.std(0) + 1e-6
     inputs = torch.from_numpy(((x - centre) / scale).clip(-4, 4).astype(np.float32))
@@ -109,42 +147,46 @@ def families_of(bank: Bank) -> np.ndarray:
     return np.asarray([task["family"] for task in bank.tasks])
 
 
-def fit(bank: Bank, left_out: str | None, settings: TrainSettings, commit: str) -> LearnedDecision:
-    """Both networks, without a family and those that share images with it."""
-    family = families_of(bank)
-    gone = left_out_with(left_out) if left_out else set()
-    chosen = np.flatnonzero(~np.isin(family, list(gone)))
-    trained = train(bank, chosen, weights_of(bank, chosen), settings, list(range(NETWORKS)))
-    # What the second network reads is of families that the first was not trained on, as in use.
-    names = sorted(set(family[chosen]))
-    basics = [bank.whole.index(name) for name in BASICS]
-    x, y, index, of_fold = [], [], [], []
-    for fold in range(FOLDS):
-        out = set(names[fold::FOLDS])
-        apart = set().union(*(left_out_with(name) for name in out)) | gone
-        inner = np.flatnonzero(~np.isin(family, list(apart)))
-        part = train(bank, inner, weights_of(bank, inner), settings, [100, 101])
-        for i in np.flatnonzero(np.isin(family, list(out))).tolist():
-            masked = bool(i % 3 == 0)
-            x.append(inputs_of(part, bank, i, basics, masked))
-            y.append(truth_of(bank.tasks[i], outputs_of(part, bank, i, masked)))
-            index.append(i)
-            of_fold.append(fold)
-    seen = np.asarray(x), np.asarray(y), weights_of(bank, np.asarray(index))
-    expected = train_expected(*seen)
-    expected["width"] = np.asarray(interval_width(*seen, np.asarray(of_fold)))
-    tensors = {f"expected.{name}": value for name, value in expected.items()}
-    for j, net in enumerate(trained.nets):
-        tensors |= {f"net{j}.{name}": value.numpy() for name, value in net.state_dict().items()}
+def tensors_of(trained: Trained) -> dict[str, np.ndarray]:
+    """The networks, and the standardisation of their inputs."""
+    tensors = {
+        f"net{j}.{name}": value.numpy()
+        for j, net in enumerate(trained.nets)
+        for name, value in net.state_dict().items()
+    }
     for place, centre, scale in zip(("samples", "whole"), trained.centre, trained.scale, strict=True):
         tensors |= {f"{place}.centre": centre, f"{place}.scale": scale}
-    low, high = np.nanquantile(bank.g[chosen], [0.002, 0.998], axis=0)
+    return tensors
+
+
+def fit(bank: Bank, left_out: str | None, settings: TrainSettings, commit: str) -> LearnedDecision:
+    """All networks, from the tasks of the families that are not left out."""
+    family, chosen = families_of(bank), np.arange(len(bank))
+    weight = weights_of(bank, chosen)
+    first = train(bank, chosen, weight, settings, list(range(NETWORKS)))
+    # What the others read is of families that the first was not trained on, as in use.
+    of_outputs = bank_of_outputs(bank, unseen_outputs(bank, settings))
+    second = train(of_outputs, chosen, weight, replace(settings, width=HIDDEN), list(range(NETWORKS)))
+    corrected = [outputs_of(second, of_outputs, i) for i in range(len(bank))]
+    x = np.asarray([inputs_of(*pair) for pair in zip(bank.tasks, corrected, strict=True)])
+    y = np.asarray([truth_of(*pair) for pair in zip(bank.tasks, corrected, strict=True)])
+    names = sorted(set(family))
+    fold = np.asarray([names.index(name) % FOLDS for name in family])
+    expected = train_expected(x, y, weight)
+    expected["width"] = np.asarray(interval_width(x, y, weight, fold))
+    tensors = {
+        f"{prefix}.{name}": value
+        for prefix, some in (("first", tensors_of(first)), ("second", tensors_of(second)), ("expected", expected))
+        for name, value in some.items()
+    }
+    low, high = np.nanquantile(bank.g, [0.002, 0.998], axis=0)
     tensors |= {"whole.low": low, "whole.high": high}
-    count = {name: int((family[chosen] == name).sum()) for name in names}
     record: dict[str, Any] = {
-        "version": f"{VERSION}{'' if left_out is None else f' without {left_out}'}", "networks": NETWORKS,
-        "samples": bank.samples, "whole": bank.whole, "expected": basics, "families": count,
-        "left_out": sorted(gone), "backbones": sorted({bank.tasks[i]["tag"] for i in chosen}), "commit": commit,
+        "version": f"{VERSION}{'' if left_out is None else f' without {left_out}'}",
+        "samples": bank.samples, "whole": bank.whole, "basics": BASICS,
+        "families": {name: int((family == name).sum()) for name in names},
+        "left_out": sorted(left_out_with(left_out)) if left_out else [],
+        "backbones": sorted({task["tag"] for task in bank.tasks}), "commit": commit,
     }  # fmt: skip
     return LearnedDecision(record, tensors)
 
@@ -165,8 +207,9 @@ def one(output: Path, tags: list[str], name: str, drop: tuple[str, ...]) -> str:
     torch.set_num_threads(1)
     started = time.perf_counter()
     commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    bank = Bank.of(load_tasks(output, tags), drop)
     left_out = None if name == "all" else name.removeprefix("without-")
+    gone = left_out_with(left_out) if left_out else set()
+    bank = Bank.of([task for task in load_tasks(output, tags) if task["family"] not in gone], drop)
     decision = fit(bank, left_out, TrainSettings(), commit)
     save(decision, output / "weights" / f"{name}.safetensors")
     return f"{name}: {len(bank)} tasks, {time.perf_counter() - started:.0f} s"

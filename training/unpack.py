@@ -9,7 +9,7 @@ import argparse
 import subprocess
 from pathlib import Path
 
-IMAGES = {".jpg", ".jpeg", ".png", ".ppm", ".txt", ".h5"}
+IMAGES = {".jpg", ".jpeg", ".png", ".ppm", ".txt", ".h5", ".npy"}
 SMALLEST = 200  # bytes; a pointer of Git LFS has about 130
 
 

@@ -1,24 +1,45 @@
 """Vectors of all domains of the training families, one file for each backbone and domain; what is there is not redone.
 
 python -m training.vectors DATA EMOJI FURTHER -o OUTPUT [--backbone NAME] [--tag TAG] [--domains a,b] [--most N]
+
+Two tags have no backbone: ``pixels`` are the digits as 8 by 8 grey values, and ``bands`` are sounds (``sounds.py``).
 """
 
 from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from usfda.backbones.zoo import get_backbone
 
-from .families import DIGITS, Picture, all_pictures, squared
+from .families import DIGITS, Picture, all_pictures, digit_pictures, squared
+from .sounds import sounds
 
 BATCH = 16
+Named = Iterator[tuple[str, np.ndarray, np.ndarray]]  # domains, their vectors and classes
 _worker: list[Any] = []
+
+
+def pixels(further: Path) -> Named:
+    """The digits as 8 by 8 grey values."""
+    for name in DIGITS:
+        pictures = squared(digit_pictures(name, further))
+        small = [np.asarray(picture.open().resize((8, 8), Image.Resampling.BOX)).ravel() for picture in pictures]
+        yield name, np.asarray(small, np.float32), np.asarray([picture.label for picture in pictures])
+
+
+def write(file: Path, X: np.ndarray, y: np.ndarray) -> None:
+    """Vectors in half precision, without those that are not numbers."""
+    good = np.isfinite(X).all(1)
+    np.savez(file.with_suffix(".tmp.npz"), X=X[good].astype(np.float16), y=y[good])
+    file.with_suffix(".tmp.npz").rename(file)
 
 
 def _start(backbone: str) -> None:
@@ -54,6 +75,10 @@ def main() -> None:
     options = parser.parse_args()
     place = options.output / "vectors" / options.tag
     place.mkdir(parents=True, exist_ok=True)
+    if options.tag in ("pixels", "bands"):
+        for name, X, y in pixels(options.further) if options.tag == "pixels" else sounds():
+            write(place / f"{name}.npz", X, y)
+        return
     only = options.domains.split(",") if options.domains else None
     if (layer := get_backbone(options.backbone, "cpu").last_layer) is not None:
         np.savez(options.output / "vectors" / f"{options.tag}-classifier.npz", weight=layer[0], bias=layer[1])
@@ -71,9 +96,7 @@ def main() -> None:
             batches = [pictures[i : i + BATCH] for i in range(0, len(pictures), BATCH)]
             X = np.concatenate(list(pool.map(_run, batches)))
             y = np.asarray([picture.label for picture in pictures])
-            good = np.isfinite(X).all(1)
-            np.savez(file.with_suffix(".tmp.npz"), X=X[good].astype(np.float16), y=y[good])
-            file.with_suffix(".tmp.npz").rename(file)
+            write(file, X, y)
             seconds = time.perf_counter() - started
             print(f"{options.tag} {name}: {len(y)} images, {len(np.unique(y))} classes, {seconds:.0f} s", flush=True)
 

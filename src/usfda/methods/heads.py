@@ -112,8 +112,12 @@ class PrototypeHead(Head):
 
     def probability(self, v: np.ndarray) -> np.ndarray:
         """softmax over τ·z·P_c and τ·floor."""
-        similarity = self.latent(v) @ self.geometry.prototypes.T
-        return softmax(SCALE * np.column_stack([similarity, np.full(len(v), self.geometry.floor, np.float32)]))
+        return self.of_similarity(self.latent(v) @ self.geometry.prototypes.T)
+
+    def of_similarity(self, similarity: np.ndarray) -> np.ndarray:
+        """The same of z·P."""
+        floor = np.full(len(similarity), self.geometry.floor, np.float32)
+        return softmax(SCALE * np.column_stack([similarity, floor]))
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """z, centred on the source's mean."""

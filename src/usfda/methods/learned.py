@@ -1,6 +1,6 @@
-"""The learned decision: known or unknown by a small network that was trained on many data sets (``training/``).
+"""The learned decision: known or unknown by small networks that were trained on many data sets (``training/``).
 
-For every sample the network reads its statistics and those of the target as a whole (``statistics.py``,
+For every sample the first network reads its statistics and those of the target as a whole (``statistics.py``,
 ``classifier.py``), standardised and cut to ±4; what is missing is 0. It has two hidden layers,
 
     h = relu(W₂·relu(W₁·[s_i, g] + a₁) + a₂),    (log-odds of the decision, of *known*, of *right*) = W₃·h + a₃,
@@ -9,14 +9,18 @@ and its answers are averaged over a few networks that were trained from differen
 for the figure itself (H; shared accuracy; T_unk), the others for cross-entropy, so that their means are estimates: of
 the share of known samples, and of those whose best class is right.
 
-A second network, of one hidden layer, reads a summary of these outputs and gives what is expected of the target: the
+The second network corrects these outputs. It reads them for the sample, its neighbours, its class and the whole target,
+and a few statistics of the target. It was trained on the outputs for families of data sets that the first network had
+not seen, and so learned how the first one errs on unfamiliar data.
+
+The third, of one hidden layer, reads a summary of the corrected outputs and gives what is expected of the target: the
 share of unknown samples with a 90 % interval, and the figure of the adapted decision and of one that was not adapted.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -24,15 +28,19 @@ from typing import Any
 
 import numpy as np
 import safetensors
-from scipy.special import expit
+from scipy.special import expit, logit
 
 from ..errors import InputError
 from . import classifier, statistics
 from .heads import PrototypeHead
-from .split import Split, TargetView
-from .vendor import Tensors, own_part, signed_square
+from .numeric import ranks, weighted_quantile
+from .split import Split
+from .target import TargetView
+from .vendor import Tensors, own_part
 
 CLIP = 4.0  # standardised statistics are cut here
+LARGEST = 8.0  # log-odds are cut here before the second network reads them
+QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the log-odds that the second network reads
 OUTSIDE = 0.15  # share of the target's statistics outside the range of training from which on the simple rule decides
 WEIGHTS = Path(__file__).with_name("weights")  # files of weights, by the families that they were trained on
 ALL_UNKNOWN, NONE_UNKNOWN = 0.97, 0.01  # estimated shares of unknown samples beyond which the log-odds are shifted
@@ -108,18 +116,22 @@ class LearnedDecision:
         t, n = self.tensors, len(next(iter(samples.values())))
         missing = np.full(n, np.nan)
         s = np.column_stack([samples.get(name, missing) for name in self.record["samples"]])
-        s = _standardised(s, t["samples.centre"], t["samples.scale"])
-        g = _standardised(self._whole(whole), t["whole.centre"], t["whole.scale"])
-        answers = []
-        for i in range(self.record["networks"]):
-            net = own_part(t, f"net{i}")
-            first = net["one.weight"]
-            # The target's part of the first layer is the same for all samples.
-            h = s @ first[:, : s.shape[1]].T + (first[:, s.shape[1] :] @ g + net["one.bias"])
-            h = np.maximum(h, 0) @ net["two.weight"].T + net["two.bias"]
-            answers.append(np.maximum(h, 0) @ net["out.weight"].T + net["out.bias"])
-        mean = np.mean(answers, 0)
-        return Outputs(mean[:, 0], expit(mean[:, 1]), expit(mean[:, 2]), float(np.std(answers, 0)[:, 0].mean()))
+        return run(own_part(t, "first"), s, self._whole(whole))
+
+    def corrected(
+        self,
+        outputs: Outputs,
+        whole: Mapping[str, float],
+        w: np.ndarray,
+        best: np.ndarray,
+        smooth: Callable[[np.ndarray], np.ndarray],
+    ) -> Outputs:
+        """The same after the second network; ``smooth`` averages values over a sample's neighbours."""
+        s, g = context(outputs, w, best, smooth)
+        return run(own_part(self.tensors, "second"), s, np.concatenate([g, self._basics(whole)]))
+
+    def _basics(self, whole: Mapping[str, float]) -> np.ndarray:
+        return np.asarray([whole[name] for name in self.record["basics"]])
 
     def _whole(self, whole: Mapping[str, float]) -> np.ndarray:
         return np.asarray([whole.get(name, np.nan) for name in self.record["whole"]])
@@ -145,12 +157,39 @@ class LearnedDecision:
         sample by that decision, and whether it is known.
         """
         t = own_part(self.tensors, "expected")
-        g = np.nan_to_num(_standardised(self._whole(whole), self.tensors["whole.centre"], self.tensors["whole.scale"]))
-        g = g[np.asarray(self.record["expected"], int)]
-        out = expit(perceptron(t, np.concatenate([summary(outputs, w, best, *other), g])))
+        out = expit(perceptron(t, np.concatenate([summary(outputs, w, best, *other), self._basics(whole)])))
         unknown, spread, adapted, figure = out.tolist()
         away = t["width"].item() * (LEAST_SPREAD + spread)
         return Expected(unknown, (max(0.0, unknown - away), min(1.0, unknown + away)), 100 * adapted, 100 * figure)
+
+
+def run(t: Tensors, samples: np.ndarray, whole: np.ndarray) -> Outputs:
+    """The mean of some networks, for inputs of each sample (n, ·) and of the target (·,)."""
+    s = _standardised(samples, t["samples.centre"], t["samples.scale"])
+    g = _standardised(whole, t["whole.centre"], t["whole.scale"])
+    answers: list[np.ndarray] = []
+    while net := own_part(t, f"net{len(answers)}"):
+        first = net["one.weight"]
+        # The target's part of the first layer is the same for all samples.
+        h = s @ first[:, : s.shape[1]].T + (first[:, s.shape[1] :] @ g + net["one.bias"])
+        h = np.maximum(h, 0) @ net["two.weight"].T + net["two.bias"]
+        answers.append(np.maximum(h, 0) @ net["out.weight"].T + net["out.bias"])
+    mean = np.mean(answers, 0)
+    return Outputs(mean[:, 0], expit(mean[:, 1]), expit(mean[:, 2]), float(np.std(answers, 0)[:, 0].mean()))
+
+
+def context(
+    outputs: Outputs, w: np.ndarray, best: np.ndarray, smooth: Callable[[np.ndarray], np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """What the second network reads of the first one's outputs: for each sample (n, 7), and for the target (9,)."""
+    p, known = expit(outputs.log_odds), outputs.known
+    log_odds, of_known = (np.clip(x, -LARGEST, LARGEST) for x in (outputs.log_odds, logit(known)))
+    mass = np.maximum(np.bincount(best, w), 1e-12)
+    of_class = [(np.bincount(best, w * x) / mass)[best] for x in (p, known)]
+    samples = [log_odds, of_known, smooth(p), smooth(known), *of_class, ranks(log_odds, w)]
+    quantiles = [weighted_quantile(log_odds, w, q) for q in QUANTILES]
+    whole = [w @ known, w @ p, w @ (known * (1 - known)), w @ (np.abs(log_odds) > 2), *quantiles]
+    return np.column_stack(samples), np.asarray(whole)
 
 
 def summary(outputs: Outputs, w: np.ndarray, best: np.ndarray, label: np.ndarray, is_known: np.ndarray) -> np.ndarray:
@@ -203,6 +242,15 @@ class LearnedSplit(Split):
     outside: bool
 
 
+def all_statistics(view: TargetView) -> tuple[dict[str, np.ndarray], dict[str, float]]:
+    """Of each sample and of the target, with those of the backbone's classifier where the vendor's file has it."""
+    samples, whole = statistics.compute(view)
+    if view.vendor.classifier is not None:
+        more, rest = classifier.compute(view)
+        samples, whole = samples | more, whole | rest
+    return samples, whole
+
+
 @dataclass(frozen=True)
 class LearnedSplitter:
     """Splits a target by the learned decision; where its statistics are unlike any in training, by the simple rule.
@@ -214,23 +262,17 @@ class LearnedSplitter:
 
     def __call__(self, view: TargetView) -> LearnedSplit:
         """The split of a target."""
-        samples, whole = statistics.compute(view)
-        similarity = view.v @ view.prototypes.T
-        best = similarity.argmax(1)
-        w = view.weight / view.weight.sum()
-        if (known := view.vendor.classifier) is not None:
-            of_vendor = similarity[:, : len(known.share)].argmax(1)
-            more, rest = classifier.compute(known, signed_square(view.x), w, of_vendor, view.neighbours.smooth)
-            samples, whole = samples | more, whole | rest
+        samples, whole = all_statistics(view)
         outputs = self.decision.outputs(samples, whole)
-        expected = self.decision.expected(outputs, whole, w, best, class_means(view))
+        outputs = self.decision.corrected(outputs, whole, view.w, view.best, view.neighbours.smooth)
+        expected = self.decision.expected(outputs, whole, view.w, view.best, class_means(view))
         outside = self.decision.is_outside(whole)
         log_odds = samples["llr"] if outside else outputs.log_odds  # the simple rule is one of the statistics
         if not outside and expected.unknown > ALL_UNKNOWN:
             log_odds = log_odds - SHIFT
         elif not outside and expected.unknown < NONE_UNKNOWN:
             log_odds = log_odds + SHIFT
-        return LearnedSplit(best, log_odds, outputs, whole, expected, outside)
+        return LearnedSplit(view.best, log_odds, outputs, whole, expected, outside)
 
 
 Answer = tuple[np.ndarray, np.ndarray]  # the class of every sample, and whether it is known
@@ -238,8 +280,7 @@ Answer = tuple[np.ndarray, np.ndarray]  # the class of every sample, and whether
 
 def class_means(view: TargetView) -> Answer:
     """The decision of the class means, which are not adapted."""
-    assert view.vendor.geometry is not None
-    return answer_of(PrototypeHead(view.vendor.geometry).probability(signed_square(view.x)))
+    return answer_of(PrototypeHead(view.geometry).of_similarity(view.source_similarity))
 
 
 def answer_of(probability: np.ndarray) -> Answer:

@@ -22,7 +22,8 @@ from sklearn.random_projection import GaussianRandomProjection
 from .heads import UsfdaHead
 from .neighbours import NeighbourGraph, mutual_neighbours
 from .settings import UsfdaSettings
-from .split import Split, TargetView, two_components
+from .split import Split, two_components
+from .target import TargetView
 from .vendor import FEWEST, Vendor, normalise
 
 SUMMARY = 512  # groups of neighbouring samples that stand for the target, at most: 2.6 MB for vectors of 1,280
@@ -240,6 +241,21 @@ class Fitted(Generic[Kind]):
     split: Kind
 
 
+def view_of(vendor: Vendor, points: Points, classes: int, settings: UsfdaSettings, seed: int) -> TargetView:
+    """The target as a splitter sees it; the number of classes, taught ones among them, bounds that of neighbours."""
+    geometry, mean = vendor.geometry, points.mean
+    assert geometry is not None
+    away = geometry.away(points.x, mean)
+    single = points.behind < FEWEST
+    shrink = np.ones(len(away), np.float32)
+    if single.any() and not single.all():
+        shrink = shrinkage(np.linalg.norm(away, axis=1), single)
+    z = normalise(away) * shrink[:, None]
+    graph = mutual_neighbours(z, classes, settings.neighbours)
+    v = smooth_over_neighbours(z, graph, settings.rounds)
+    return TargetView(vendor, geometry.prototypes, points.x, points.weight, mean, away, shrink, z, v, graph, seed)
+
+
 def fit_mixture(
     vendor: Vendor,
     points: Points,
@@ -255,34 +271,25 @@ def fit_mixture(
     as if nothing had been taught. Before that, a sample keeps the class that the earlier model gave it where the
     two-component rule calls it known among all classes.
     """
-    geometry, mean = vendor.geometry, points.mean
+    geometry = vendor.geometry
     assert geometry is not None
     prototypes = geometry.prototypes if before is None else before.prototypes
-    z = geometry.project(points.x, mean)
-    single = points.behind < FEWEST
-    shrink = np.ones(len(z), np.float32)
-    if single.any() and not single.all():
-        shrink = shrinkage(np.linalg.norm((points.x - mean) @ geometry.whitener.T, axis=1), single)
-    of_samples = z * shrink[:, None]
-    graph = mutual_neighbours(of_samples, len(prototypes), settings.neighbours)
-    v = smooth_over_neighbours(of_samples, graph, settings.rounds)
-    view = TargetView(
-        vendor, geometry.prototypes, points.x, points.weight, mean, of_samples, v, shrink, graph.density, graph, seed
-    )
+    view = view_of(vendor, points, len(prototypes), settings, seed)
     split = splitter(view)
     best, known = split.best, split.log_odds >= 0
     if before is not None and len(before.taught):
         taken = before.taken(points.x)
         still = (taken >= 0) & (two_components(replace(view, prototypes=prototypes)).log_odds >= 0)
         best, known = np.where(still, taken, best), known | still
-    centres, mass = components(v, best, known, prototypes, points, settings, seed)
+    centres, mass = components(view.v, best, known, prototypes, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale = np.asarray(settings.scale, np.float32)
+    z, single = normalise(view.away), points.behind < FEWEST
     cosine = z @ centres.T
     # A mean of several samples is more similar to anything.
     likeness = min(float(geometry.cohesion), float(np.average(cosine[single].max(1), weights=points.weight[single])))
     rest = np.asarray(settings.rest * max(likeness, 0), np.float32)
     summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)
     taught = prototypes[len(geometry.prototypes) :]
-    head = UsfdaHead(geometry, mean, centres.astype(np.float32), bias, scale, summary, counts, taught, rest)
+    head = UsfdaHead(geometry, view.mean, centres.astype(np.float32), bias, scale, summary, counts, taught, rest)
     return Fitted(head, split)

@@ -14,51 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit
 
-from .neighbours import NeighbourGraph
-from .vendor import Vendor
+from .numeric import two_best, weighted_quantile
+from .target import TargetView
 
 ITERATIONS = 100  # of EM, at most
-
-
-@dataclass(frozen=True)
-class TargetView:
-    """A target as a splitter sees it.
-
-    Parameters
-    ----------
-    vendor : Vendor
-        What the vendor handed over; it has class statistics.
-    prototypes : array (K, d)
-        The class means: the vendor's, and those of taught classes where they count.
-    x : array (n, d)
-        x̃ of every sample.
-    weight : array (n,)
-        How many samples each row stands for.
-    mean : array (d,)
-        Of x̃ over the target.
-    z, v : array (n, d)
-        Whitened, and smoothed over neighbours.
-    shrink : array (n,)
-        The length of each z: 1 for a sample, less for a mean of several.
-    density : array (n,)
-        Mean cosine of each sample with its nearest neighbours.
-    neighbours : NeighbourGraph
-        Of the samples.
-    seed : int
-        Of what is random.
-    """
-
-    vendor: Vendor
-    prototypes: np.ndarray
-    x: np.ndarray
-    weight: np.ndarray
-    mean: np.ndarray
-    z: np.ndarray
-    v: np.ndarray
-    shrink: np.ndarray
-    density: np.ndarray
-    neighbours: NeighbourGraph
-    seed: int = 0
 
 
 @dataclass(frozen=True)
@@ -69,19 +28,12 @@ class Split:
     log_odds: np.ndarray
 
 
-def two_best(similarity: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The largest and the second largest of every row."""
-    top = np.partition(similarity, -2, axis=1)[:, -2:]
-    return top[:, 1], top[:, 0]
-
-
 def two_components(view: TargetView) -> Split:
     """The simple rule."""
-    similarity = view.v @ view.prototypes.T
-    best, second = two_best(similarity)
+    best, second = two_best(view.similarity)
     # Class means are centred: a sample at s from its own lies on average at −s/(K−1) from the others.
     null = second + best / (len(view.prototypes) - 1)
-    return Split(similarity.argmax(1), likelihood_ratio(best, null, view.weight / view.weight.sum()))
+    return Split(view.similarity.argmax(1), likelihood_ratio(best, null, view.w))
 
 
 def likelihood_ratio(s: np.ndarray, second: np.ndarray, w: np.ndarray) -> np.ndarray:
@@ -104,16 +56,3 @@ def likelihood_ratio(s: np.ndarray, second: np.ndarray, w: np.ndarray) -> np.nda
         if np.abs(known - before).max() < 1e-4:
             break
     return llr
-
-
-def weighted_quantile(values: np.ndarray, w: np.ndarray, q: float) -> float:
-    """The least value that at least a share q of the weight does not exceed."""
-    order = np.argsort(values)
-    total = np.cumsum(w[order])
-    return float(values[order[min(np.searchsorted(total, q * total[-1]), len(order) - 1)]])
-
-
-def correlation(a: np.ndarray, b: np.ndarray, w: np.ndarray) -> float:
-    """Pearson's, with weights that sum to 1; 0 where one of the two does not vary."""
-    a, b = a - w @ a, b - w @ b
-    return float(w @ (a * b) / max(np.sqrt((w @ a**2) * (w @ b**2)), 1e-12))

@@ -171,12 +171,16 @@ class Geometry:
 
     def project(self, x: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """The same for x̃ itself."""
+        return normalise(self.away(x, mean))
+
+    def away(self, x: np.ndarray, mean: np.ndarray) -> np.ndarray:
+        """W(x̃ − μ), at its own length."""
         with np.errstate(over="ignore", invalid="ignore"):  # a stranger's numbers may be finite and absurd
-            away = (x - mean) @ self.whitener.T
+            away: np.ndarray = (x - mean) @ self.whitener.T
             squares = np.einsum("ij,ij->i", away, away)
         if not np.isfinite(squares).all():
             raise InputError("the model gives no finite numbers for these vectors")
-        return normalise(away)
+        return away
 
 
 def own_part(tensors: Mapping[str, Value], prefix: str) -> dict[str, Value]:
