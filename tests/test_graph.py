@@ -316,8 +316,8 @@ def test_long_lists_are_refused() -> None:
 
 @pytest.mark.parametrize("put", [with_weight, with_constant])
 def test_text_is_refused(put: Callable[[TensorProto], ModelProto]) -> None:
-    refused(put(weight(kind=TensorProto.STRING, string_data=[b"a"])), "holds text in place of numbers")
-    refused(build('c = Constant <value_strings = ["a"]> ()'), "holds text in place of numbers")
+    refused(put(weight(kind=TensorProto.STRING, string_data=[b"a"])), "contains text instead of numbers")
+    refused(build('c = Constant <value_strings = ["a"]> ()'), "contains text instead of numbers")
     refused(build('c = Constant <value_string = "a"> ()'), "cannot be told in advance")
 
 

@@ -19,6 +19,7 @@ from usfda.backbones.zoo import get_backbone
 from usfda.methods import classifier, mixture, statistics
 from usfda.methods.geometry import fit_geometry
 from usfda.methods.learned import LearnedDecision, LearnedSplitter, load_decision, summary
+from usfda.methods.neighbours import NeighbourGraph
 from usfda.methods.settings import UsfdaSettings
 from usfda.methods.target import TargetView
 from usfda.methods.vendor import ClassifierStatistics, Vendor, signed_root
@@ -234,27 +235,34 @@ def test_training_on_made_vectors(tmp_path: Path) -> None:
     """Tasks are drawn, a network learns from them, and the package computes what torch does."""
     pytest.importorskip("torch")
     from training.network import Bank, TrainSettings, train, weights_of
-    from training.train import save
+    from training.train import BASICS, bank_of_outputs, outputs_of, save, tensors_of
 
     tasks = made_tasks(tmp_path)
     kinds = {task["kind"] for task in tasks}
     assert kinds == {"both", "none unknown", "none shared"}
     bank = Bank.of(tasks)
     chosen = np.arange(len(bank))
-    trained = train(bank, chosen, weights_of(bank, chosen), TrainSettings(epochs=2), [0, 1])
+    settings = TrainSettings(epochs=2)
+    first = train(bank, chosen, weights_of(bank, chosen), settings, [0, 1])
+    of_outputs = bank_of_outputs(bank, [outputs_of(first, bank, i) for i in range(len(bank))])
+    second = train(of_outputs, chosen, weights_of(bank, chosen), settings, [0, 1])
     tensors = {
-        f"net{j}.{name}": t.numpy() for j, net in enumerate(trained.nets) for name, t in net.state_dict().items()
+        f"{name}.{key}": value
+        for name, trained in (("first", first), ("second", second))
+        for key, value in tensors_of(trained).items()
     }
-    for place, centre, scale in zip(("samples", "whole"), trained.centre, trained.scale, strict=True):
-        tensors |= {f"{place}.centre": centre, f"{place}.scale": scale}
-    record = {"version": "test", "networks": 2, "samples": bank.samples, "whole": bank.whole}
+    record = {"version": "test", "samples": bank.samples, "whole": bank.whole, "basics": BASICS}
     save(LearnedDecision(record, tensors), tmp_path / "w.safetensors")
     decision = load_decision(str(tmp_path / "w.safetensors"))
     for i in (0, len(tasks) - 1):
-        expected = trained(bank, i)
-        found = decision.outputs(tasks[i]["samples"], tasks[i]["whole"])
+        task, n = tasks[i], len(tasks[i]["best"])
+        expected = first(bank, i)
+        found = decision.outputs(task["samples"], task["whole"])
         assert found.log_odds == pytest.approx(expected[:, 0], abs=0.02)
         assert found.known == pytest.approx(1 / (1 + np.exp(-expected[:, 1])), abs=0.01)
+        smooth = NeighbourGraph(task["graph"], np.zeros(n)).smooth
+        corrected = decision.corrected(found, task["whole"], np.full(n, 1 / n), task["best"], smooth)
+        assert corrected.log_odds == pytest.approx(second(of_outputs, i)[:, 0], abs=0.05)
 
 
 def test_figures_of_the_training_are_those_of_the_package() -> None:

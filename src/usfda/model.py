@@ -320,7 +320,7 @@ class Model:
 def load(path: str | Path | Url, *, signed_by: str | Path | None = None) -> Model:
     """Read a model file, also by a URL, or the one in a folder that ``save`` made.
 
-    It may come from a stranger: nothing in it is executed before it has been checked.
+    The file is untrusted: nothing in it is executed before it has been checked.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""The ``.usfda`` file: read as if it came from a stranger, written whole or not at all.
+"""The ``.usfda`` file: read as untrusted input, written atomically.
 
 It is a zip of exactly ``card.json``, ``tensors.safetensors`` and (unless it was left out) ``backbone.onnx``, in this
 order, nothing compressed and nothing pickled. Reading it accepts these bytes and no others: the headers of the zip are

@@ -1,4 +1,4 @@
-"""Model files of older formats, brought to the present one before they are checked as those of a stranger.
+"""Model files of older formats, converted to the present one before they are checked like any untrusted file.
 
 1. Of release 0.1, before it had method ``usfda``: networks alone.
 2. Of release 0.1: with the geometry and the mixture of method ``usfda``.
@@ -6,8 +6,8 @@
    unknown is decided in another way: a file that decided as before still does (``FirstUsfdaHead``).
 4. Of 0.2 in development. The mixture has a summary of its target.
 5. Of 0.2 in development. The mixture has prototypes of taught classes.
-6. Of 0.2. The mixture has a rest for what resembles nothing in it; a file without one still decides as before. Known
-   and unknown were told apart by a hand-made rule, whose check had other verdicts and figures.
+6. Of 0.2. The mixture has an outlier component; a file without one still decides as before. Known
+   and unknown were separated by a hand-made rule, whose check had other verdicts and figures.
 7. The check names what is expected of each decision; the vendor's part may have a classifier of the backbone.
 """
 

@@ -2,7 +2,7 @@
 
 The signature of ``vendor.usfda`` lies beside it as ``vendor.usfda.sig``, in the format of OpenSSF's ``model-signing``,
 which makes and checks it: that library's own command takes our signatures, and we take those that it makes of a single
-file. A signature may come from a stranger as well. It says whose a file is, not that the file is harmless.
+file. A signature is untrusted input as well. It shows whose a file is, not that the file is harmless.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def verify(path: str | Path, key: str | Path) -> str:
     try:
         with redirect_stdout(sys.stderr):  # the library prints its warnings
             trusted.set_hashing_config(whole).verify(file.resolve(), signature)
-    except Exception as error:  # of the library, which a stranger's signature makes fail in many ways
+    except Exception as error:  # of the library, which an untrusted signature makes fail in many ways
         raise InputError(_refusal(error, file, Path(key), hashed=whole.found is not None)) from None
     (signed,) = whole.found.resource_descriptors()
     return cast(str, signed.digest.digest_hex)

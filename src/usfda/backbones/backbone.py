@@ -30,7 +30,7 @@ BATCH_BYTES = 2**31  # what the intermediate tensors of one batch may take; a la
 class Backbone:
     """M: an ONNX graph and a record of how to prepare an image for it.
 
-    The graph is taken for a stranger's: before it runs, everything in it that a backbone does not need is refused
+    The graph is untrusted: before it runs, everything in it that a backbone does not need is refused
     (``graph.py``).
 
     Parameters

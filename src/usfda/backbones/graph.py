@@ -1,4 +1,4 @@
-"""What a stranger's ONNX graph may hold, and what it costs to run: told before any runtime sees it.
+"""What an untrusted ONNX graph may contain, and what it costs to run: computed before any runtime sees it.
 
 Three steps, each on what the one before has let through: the file's wire format (no field but those a backbone needs,
 hence no external data and no graph within a graph), its weights (``tensors.py``), and its nodes (``sizes.py``).
@@ -49,8 +49,8 @@ _REFUSED = {
     "sparse_initializer": "holds sparse weights",
     "sparse_tensor": "holds a sparse constant",
     "sparse_tensors": "holds sparse constants",
-    "string_data": "holds text in place of numbers",
-    "strings": "holds text in place of numbers",
+    "string_data": "contains text instead of numbers",
+    "strings": "contains text instead of numbers",
 }
 
 

@@ -143,7 +143,7 @@ def _slices(node: Node, rank: int) -> dict[int, slice]:
 
 
 def _shapes(node: Node) -> list[Shape]:
-    """Sizes of the outputs. Any exception means that they cannot be told."""
+    """Sizes of the outputs. Any exception means that they cannot be computed."""
     if node.op == "ConstantOfShape":
         return [tuple(node.numbers("", 0))]
     if node.op in _BROADCAST:
@@ -344,7 +344,7 @@ def _type(node: Node) -> int:
 
 
 def outputs_of(node: Node) -> list[Tensor]:
-    """What a node makes. Any exception means that it cannot be told in advance."""
+    """The output of a node. Any exception means that it cannot be computed in advance."""
     if node.op == "Constant":
         ((name, value),) = node.attributes.items()
         types = {"value_int": np.int64, "value_float": np.float32}

@@ -57,7 +57,7 @@ def progress_bar(total: int, text: str, unit: str) -> Iterator[Callable[[int], N
 
 
 def printable(text: str) -> str:
-    """The text on one line, with escapes in place of what could move the cursor or set a colour."""
+    """The text on one line, with escapes instead of what could move the cursor or set a colour."""
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 

@@ -202,7 +202,7 @@ def _each_once(paths: Iterable[str]) -> Iterator[str]:
 def _walk(folder: Path, left: _LeftOut) -> Iterator[str]:
     """All images below a folder, each file and each folder once, however many links lead to it.
 
-    ``left`` is told of what is not read. Only files that can be reached in two ways are remembered: with a million
+    ``left`` is called with what is not read. Only files that can be reached in two ways are remembered: with a million
     others, memory is the same.
     """
     root = os.path.realpath(folder)

@@ -20,7 +20,7 @@ from .samples import MAX_NAME, Paths, Samples
 log = logging.getLogger("usfda")
 LISTS = {".txt", ".csv", ".tsv"}
 PLACES = {"path", "file", "filename", "image"}  # names of the column of paths
-PREDICTED = {"score", "top1"}  # columns by which the output of ``predict`` is told from a list with true labels
+PREDICTED = {"score", "top1"}  # columns that distinguish the output of ``predict`` from a list with true labels
 
 
 def read_list(

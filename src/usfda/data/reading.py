@@ -302,7 +302,7 @@ def _read_path(path: Path, labelled: bool, classes: Sequence[str] | None) -> Sam
 
 
 def _read_url(url: Url, labelled: bool, classes: Sequence[str] | None) -> Samples | Features:
-    """As a path; what a URL stands for is told by its suffix, because not every server knows folders."""
+    """As a path; the suffix of a URL shows what it stands for, because not every server knows folders."""
     suffix = url.suffix.lower()
     if suffix == ".npz":
         with fetched(url, MAX_FEATURES) as file:

@@ -145,7 +145,7 @@ class Office31Caltech10(FoundBenchmark):
 class ImagenetCaltech(FoundBenchmark):
     """Classes of one name are shared; what is left is private to its side. A shared class has Caltech's name.
 
-    A copy with a few images of each class, or Caltech-101 in place of Caltech-256, is no task of the paper: it is
+    A copy with a few images of each class, or Caltech-101 instead of Caltech-256, is no task of the paper: it is
     called reduced wherever it is named.
     """
 

@@ -18,7 +18,7 @@ except ImportError:
 
 __all__ = ["Picture", "curves", "heat_maps", "histograms", "points", "rc_context"]
 
-COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # told apart by colour-blind readers, too
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9")  # distinguishable with colour blindness
 
 
 def curves(

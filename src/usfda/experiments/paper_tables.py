@@ -85,7 +85,7 @@ class PaperTable(PaperExperiment):
         records = self.records(runner, list(tasks.values()), {name: (name, {}) for name in SYSTEMS})
         tables: dict[str, tuple[list[str], list[list[str]]]] = {}
         rows: list[dict[str, Any]] = []
-        # The paper's data sets, and what was found in place of one of them: a reduced copy has a table of its own.
+        # The paper's data sets, and what was found instead of one of them: a reduced copy has a table of its own.
         datasets = dict.fromkeys([*(NAMES[key] for key in self.datasets), *(dataset for dataset, _ in tasks)])
         for dataset, (metric, name) in product(datasets, METRICS.items()):
             # As in the paper, with its mean at the end.

@@ -102,7 +102,7 @@ class Runner:
     seeds : int
         Every system runs on every task with the seeds 0 … seeds−1.
     settings : dict, optional
-        System to settings that are to stand in place of its defaults in all runs.
+        System to settings that replace its defaults in all runs.
     config : Config, optional
         How to run.
     log_runs : bool
@@ -268,7 +268,7 @@ def _attempt(runs: list[Run], left: Mapping[str, Run], processes: int, config: C
         processes, return_as="generator_unordered", batch_size=1, pre_dispatch=AHEAD * processes,
         initializer=_leave_with, initargs=(os.getpid(),),
     )  # fmt: skip
-    with suppress(BrokenProcessPool):  # ends early when a process dies: who was in it cannot be told
+    with suppress(BrokenProcessPool):  # ends early when a process dies: which run was in it is not known
         yield from pool(delayed(Run.execute)(run, config) for run in runs)
     # What is left had a process that died, as where memory runs out; the first of them were under way then.
     yield from (_execute_alone(run, config) for run in list(left.values())[: AHEAD * processes])

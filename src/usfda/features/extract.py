@@ -176,7 +176,7 @@ class _Piece:
     index: array[int] = field(default_factory=lambda: array("q"))
     keys: Keys = field(default_factory=Keys)
     errors: dict[int, str] = field(default_factory=dict)
-    held: dict[bytes, np.ndarray] = field(default_factory=dict)  # in place of a store
+    held: dict[bytes, np.ndarray] = field(default_factory=dict)  # instead of a store
 
     @property
     def count(self) -> int:

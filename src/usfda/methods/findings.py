@@ -78,7 +78,7 @@ class Findings:
         The expected figure, in percent, of the adapted decision, of the class means, which are not adapted, and of the
         source network: H; accuracy where nothing is unknown; T_unk where nothing is known. Empty in older files.
     decision : {"learned", "simple"} or None
-        Which rule told known samples from unknown ones.
+        Which rule separated known samples from unknown ones.
     absent : tuple of str
         Source classes that seem to be absent.
     clusters : tuple of Cluster
@@ -90,7 +90,7 @@ class Findings:
     joined : tuple of str
         Classes of the source that the client gave clusters or examples.
     repeated : int
-        Samples of an update that were adapted to before, as far as that can be told.
+        Samples of an update that were adapted to before, as far as they are recognised.
     relabelled : int or None
         Samples of an update that had another label before it; None where it was none.
     """

@@ -18,7 +18,7 @@ from .vendor import Geometry, Shape, SourceNetworks, Tensors, Vendor, f_layout, 
 
 SCALE = 16.0  # τ of the prototypes' softmax, as that of the mixture
 MAX_CLUSTERS = 10_000  # of unknown samples in a model file
-TINY = 1e-30  # in place of a probability of 0 that is divided by
+TINY = 1e-30  # instead of a probability of 0 as a divisor
 
 
 class Head(ABC):
@@ -44,7 +44,7 @@ class Head(ABC):
     def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The probabilities, and the cluster, from 1, that each sample is of if it is unknown.
 
-        None in place of the clusters where the head finds none; 0 where it could find some and there are none.
+        None instead of the clusters where the head finds none; 0 where it could find some and there are none.
         """
         return self.probability(v), None
 
@@ -131,7 +131,7 @@ class PrototypeHead(Head):
 
 
 class PaperHead(Head):
-    """Method ``paper``: F_t in place of F_s, ẑ = softmax(D∘F_t(v))."""
+    """Method ``paper``: F_t instead of F_s, ẑ = softmax(D∘F_t(v))."""
 
     name = "paper"
     needs = "networks"

@@ -1,6 +1,6 @@
 """Was this image among the vendor's? Attacks on what a model file holds, for the card and ``benchmarks/privacy.py``.
 
-The attacker has the file and an image, and knows its class. A score is greater where the image is taken for one that
+The attacker has the file and an image, and knows its class. A score is greater where the image is considered one that
 the file was made of.
 
 - ``prototypes``: z·P_c; an image draws the mean of its class towards itself.

@@ -105,7 +105,7 @@ def cluster(v: np.ndarray, points: Points, count: int, seed: int, starts: int = 
 def summarise(z: np.ndarray, points: Points, component: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """The mean of x̃ over each of a few groups of neighbours, and the number of samples that the group stands for.
 
-    ``component`` is the class or cluster that each is taken for: neighbours of one component are more often of one
+    ``component`` is the class or cluster that each is assigned to: neighbours of one component are more often of one
     kind, above all where a piece of a stream has one image of most classes. What is a group already stays one, unless
     there are too many; the only image of its component joins an earlier group of it.
     """
@@ -157,7 +157,7 @@ def components(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres C and masses m: the classes, then clusters of the unknown, about as large as a known class.
 
-    ``best`` is the class that each sample is most similar to, ``known`` whether it is taken for one of it. A centre has
+    ``best`` is the best class of each sample, ``known`` whether it is classified as that class. A centre has at least
     FEWEST images behind it: a class with fewer keeps its prototype; fewer unknown images form no cluster.
     """
     classes, weight = len(prototypes), points.weight

@@ -43,7 +43,7 @@ from .geometry import PIECE, SHRINKAGE, fit_geometry
 from .vendor import Geometry, normalise, signed_root
 
 WEIGHTS = {"counts": 0.5, "second": 0.5, "length": 0.25}  # w_n, w_T, w_l
-LENGTHS = 4.6  # R: lengths of x̃ from 1/100 to 100 are told apart
+LENGTHS = 4.6  # R: lengths of x̃ from 1/100 to 100 are distinguished
 FLOOR = 0.5  # of the cohesion, about where the floor lies: with noise no sample is looked at to find it
 
 
@@ -143,7 +143,7 @@ def sum_up(X: Matrix, y: np.ndarray, classes: int, unit: bool = True) -> Sums:
 def geometry_of(sums: Sums, settings: PrivacySettings, sigma: float = 0.0) -> Geometry:
     """The geometry that the sums tell, where they have noise of σ; from nothing but them.
 
-    Σ is as in ``geometry.py``, with the mean of all values in place of those that are not among the greatest, and
+    Σ is as in ``geometry.py``, with the mean of all values instead of those that are not among the greatest, and
     P_c = W(m_c − μ) at unit length, m_c the mean of class c. The cohesion is that of the class means, |W(m_c − μ)| over
     the root of the mean of |W(x − μ)|², less what noise makes P_c turn away.
     """
@@ -188,7 +188,7 @@ def fit_private_geometry(X: Matrix, y: np.ndarray, classes: int, settings: Priva
 def fit_noisy_geometry(
     X: Matrix, y: np.ndarray, classes: int, settings: PrivacySettings, epsilon: float, noise: Noise = secure_normal
 ) -> tuple[Geometry, np.ndarray]:
-    """With noise for ε: the geometry and the sizes of the classes, which are all that may be told of the samples."""
+    """With noise for ε: the geometry and the sizes of the classes, which are all that is released of the samples."""
     sigma = noise_level(epsilon, settings.delta)
     sums = sum_up(X, y, classes).noisy(sigma, noise)
     geometry = geometry_of(sums, settings, sigma)

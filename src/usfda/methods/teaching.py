@@ -23,7 +23,7 @@ from .vendor import FEWEST, normalise
 
 NEARNESS = 2.0  # weight of the cosine in a(g, e): it is about a quarter where the first part is one
 STRANGE = 0.5  # of cohesion², which is what the cosine of two samples of a source class is about: below, all is strange
-AKIN = 0.5  # a group that was unknown is claimed above this: the same cluster, or a cosine that few strangers reach
+AKIN = 0.5  # a group that was unknown is claimed above this: the same cluster, or a cosine that few other images reach
 
 
 def teach(head: UsfdaHead, named: Mapping[int, int], x: np.ndarray, y: np.ndarray, new: int) -> UsfdaHead:
@@ -123,7 +123,7 @@ def _with_examples(head: UsfdaHead, x: np.ndarray, y: np.ndarray, fresh: np.ndar
             total[c] += different[c].sum(0)
             mass[c] += len(different[c])
     if len(fresh):
-        mass[fresh] = mass[fresh].mean()  # how frequent a class is cannot be told by a few examples of it
+        mass[fresh] = mass[fresh].mean()  # a few examples do not show how frequent a class is
     without = np.flatnonzero(mass == 0)
     total[without] = np.concatenate([prototypes, head.centres[len(prototypes) :]])[without]
     keep = np.setdiff1d(np.arange(len(mass)), without[without >= classes])

@@ -142,7 +142,7 @@ class Geometry:
     mean : array (d,)
         μ of the source: the mean of the class means of x̃.
     cohesion : array ()
-        Mean cosine of a source sample with the mean of the others of its class: how alike a class is at home.
+        Within-class similarity of the source: mean cosine of a sample with the mean of the others of its class.
     floor : array ()
         The cosine above which 95 % of the source samples lie.
     """
@@ -175,7 +175,7 @@ class Geometry:
 
     def away(self, x: np.ndarray, mean: np.ndarray) -> np.ndarray:
         """W(x̃ − μ), at its own length."""
-        with np.errstate(over="ignore", invalid="ignore"):  # a stranger's numbers may be finite and absurd
+        with np.errstate(over="ignore", invalid="ignore"):  # numbers in an untrusted file may be finite and absurd
             away: np.ndarray = (x - mean) @ self.whitener.T
             squares = np.einsum("ij,ij->i", away, away)
         if not np.isfinite(squares).all():

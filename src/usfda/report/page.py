@@ -17,7 +17,7 @@ SCRIPTS = ("base", "views", "summary", "quality", "map", "score", "gallery", "te
 def page(data: dict[str, Any]) -> bytes:
     """The HTML of a report.
 
-    Names of files and classes and the card may be a stranger's. They are data in a block that is not executed, in which
+    Names of files and classes, and the card, are untrusted. They are data in a block that is not executed, in which
     no ``<`` can end the block, and the script puts them into the page as text. The policy lets the browser run this
     one script, use this one style and load nothing.
     """

@@ -1,4 +1,4 @@
-"""What Prometheus is told: requests, images, the share that is called unknown, the queue, the model, the adaptation."""
+"""Metrics for Prometheus: requests, images, the share that is called unknown, the queue, the model, the adaptation."""
 
 from __future__ import annotations
 

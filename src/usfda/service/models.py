@@ -136,7 +136,7 @@ class Models:
         if isinstance(model.head, UsfdaHead):
             # Teaching changes all but the summary.
             for entry in {entry for entries in self._state.values() for entry in entries if entry.seen}:
-                with suppress(InputError):  # of a file that is damaged, or gone, nothing can be told
+                with suppress(InputError):  # a file that is damaged or gone is left out
                     head = load(self._file(entry.sha256)).head
                     if isinstance(head, UsfdaHead) and np.array_equal(head.summary, model.head.summary):
                         return entry.seen

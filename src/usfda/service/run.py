@@ -1,4 +1,4 @@
-"""The service as a process: it listens, answers until it is told to stop, and finishes what it has."""
+"""The service as a process: it listens, answers until it is stopped, and finishes the requests that it has."""
 
 from __future__ import annotations
 

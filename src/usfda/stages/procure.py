@@ -155,7 +155,7 @@ def procure(
     else:
         with threadpool_limits(config.threads):
             card |= _measured(model, features, train, held_out, privacy)
-    # How long it took depends on the images: with noise, not even that is told.
+    # The duration depends on the images: with noise, it is left out as well.
     card |= {"seconds": clock.seconds if epsilon is None else {}, "versions": versions()}
     return model
 
@@ -295,7 +295,7 @@ def _check_sizes(classes: Sequence[str], sizes: np.ndarray, least: int) -> None:
 def _geometry(
     X: Matrix, y: np.ndarray, classes: int, privacy: PrivacySettings | None, epsilon: float | None
 ) -> tuple[Geometry, np.ndarray]:
-    """Where the classes lie, and how many samples each has, as far as either may be told."""
+    """The class statistics and the number of samples of each class, as far as privacy allows."""
     if privacy is None:
         return fit_geometry(X, y, classes), np.bincount(y)
     if epsilon is None:
@@ -347,7 +347,7 @@ def _measured(
 
 
 def _promised(head: str, privacy: PrivacySettings, epsilon: float) -> dict[str, Any]:
-    """In place of what is measured, where nothing but the noisy sums may be told: what no attack exceeds."""
+    """With noise nothing is measured on the samples: the bound that no attack exceeds."""
     sigma = noise_level(epsilon, privacy.delta)
     noise = {"epsilon": epsilon, "delta": privacy.delta, "sigma": sigma, "auc_bound": round(attack_bound(sigma), 3)}
     return {

@@ -129,7 +129,7 @@ def _count(model: Model, before: Model, head: UsfdaHead) -> None:
     share = 100 * float(weight @ ~decided.known)
     if "earlier_samples" not in card:
         share = card["unknown_share"] + share - 100 * float(weight @ ~was.known)
-    card["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are told apart no more
+    card["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are not distinguished
     for of_one_piece in ("earlier_samples", "repeated", "relabelled"):
         card.pop(of_one_piece, None)
     card["unknown_share"] = _percent(share)

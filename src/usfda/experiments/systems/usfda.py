@@ -154,6 +154,6 @@ class Paper(Usfda):
 
 
 class UsfdaB(Paper):
-    """The same with negatives simulated between the class priors in place of composites."""
+    """The same with negatives simulated between the class priors instead of composites."""
 
     Settings = UsfdaBSettings

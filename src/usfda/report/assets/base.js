@@ -4,7 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const samples = data.samples;
 const total = samples.score.length;
-const UNKNOWN = -1; // in place of the position of a class
+const UNKNOWN = -1; // instead of the position of a class
 const everyone = Array.from({ length: total }, (_, i) => i);
 
 const state = {
