@@ -1,6 +1,6 @@
 """What a model file tells about the images that it was made of: attacks on Office-31, and what privacy costs.
 
-python benchmarks/privacy.py OFFICE31 [--seeds 3] [--shadows 4] [--backbone NAME] [--parts vendor,networks,client,cost]
+python benchmarks/privacy.py OFFICE31 [--seeds 3] [--shadows 4] [--backbone NAME] [--parts vendor,classifier]
     [--directions 16,32]
 
 Half of the images of every class, drawn by the seed, are the vendor's (or the client's); the other half was never seen.
@@ -19,9 +19,11 @@ from dataclasses import replace
 import numpy as np
 
 from usfda import Config, Features, Model, adapt, procure
+from usfda.backbones.zoo import get_backbone
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import TaskReader
+from usfda.methods.classifier import fit_classifier
 from usfda.methods.geometry import fit_geometry, fit_without_floor
 from usfda.methods.heads import UsfdaHead, starting_head
 from usfda.methods.membership import auc, scores
@@ -89,7 +91,8 @@ def attacked(make: Callable[[np.ndarray], Vendor], X: np.ndarray, y: np.ndarray,
         part = name.split(",")[0]
         if part not in parts or np.mean(plain[name], 0)[0] > np.mean(plain[parts[part]], 0)[0]:
             parts[part] = name
-    row = [spread(plain[parts[part]]) if part in parts else "–" for part in ("prototypes", "covariance", "networks")]
+    shown = ("prototypes", "covariance", "networks", "classifier")
+    row = [spread(plain[parts[part]]) if part in parts else "–" for part in shown]
     if shadows:
         inside = np.stack([half(y, 1000 + i) for i in range(shadows)])
         others = [scores(make(seen), X, y) for seen in inside]
@@ -123,7 +126,23 @@ def vendor_rows(sides: dict[str, Side], seeds: int, shadows: int) -> Iterator[li
                 return Vendor(None, fit(X[seen], y[seen], k))
 
             row = attacked(make, X, y, seeds, shadows)
-            yield [kind, f"{domain}, {len(y) // 2} images", *row[:2], *row[3:]]
+            yield [kind, f"{domain}, {len(y) // 2} images", *row[:2], *row[4:]]
+
+
+def classifier_rows(sides: dict[str, Side], backbone: str, seeds: int, shadows: int) -> Iterator[list[str]]:
+    """The mean answers of the backbone's classifier alone; nothing where it has none."""
+    layer = get_backbone(backbone).last_layer
+    if layer is None:
+        return
+    weight, bias = layer
+    for domain, (X, labels) in sides.items():
+        names, y = np.unique(labels, return_inverse=True)
+
+        def make(seen: np.ndarray, X: np.ndarray = X, y: np.ndarray = y, k: int = len(names)) -> Vendor:
+            return Vendor(None, None, fit_classifier(weight, bias, X[seen], y[seen], k))
+
+        row = attacked(make, X, y, seeds, shadows)
+        yield [f"{domain}, {len(y) // 2} images", *row[3:]]
 
 
 def network_rows(sides: dict[str, Side], seeds: int) -> Iterator[list[str]]:
@@ -251,6 +270,10 @@ def main() -> None:
         "vendor": (
             ["file", "source", "prototypes", "covariance", "the best with shadows"],
             lambda: vendor_rows(sources, seeds, options.shadows),
+        ),
+        "classifier": (
+            ["source", "classifier", "with shadows"],
+            lambda: classifier_rows(sources, options.backbone, seeds, options.shadows),
         ),
         "rebuilt": (
             ["file", "source", "nearest member to P_c", "nearest other", "members among the best of a pool", "chance"],

@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from usfda import InputError, Model, adapt, load, procure
 from usfda.cli.main import app
+from usfda.methods.classifier import fit_classifier
 from usfda.methods.findings import privacy_sentence
 from usfda.methods.geometry import fit_without_floor
 from usfda.methods.membership import auc, best_attack, scores
@@ -44,6 +45,15 @@ def test_with_fewer_images_than_dimensions_the_covariance_names_every_one() -> N
     name, found = best_attack(Vendor(None, fit_without_floor(X[member], y[member], 3)), X, y, member)
     assert name.startswith("covariance")
     assert found == 1
+
+
+def test_the_classifiers_mean_answers_leak_membership_where_a_class_has_two_images() -> None:
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(80, D)).astype(np.float32), np.repeat(np.arange(20), 4)
+    member = np.arange(80) % 4 < 2
+    weight, bias = rng.normal(size=(12, D)).astype(np.float32), np.zeros(12, np.float32)
+    score = scores(Vendor(None, None, fit_classifier(weight, bias, X[member], y[member], 20)), X, y)["classifier"]
+    assert auc(score[member], score[~member]) > 0.9
 
 
 def test_a_private_geometry_tells_much_less_and_a_noisy_one_next_to_nothing() -> None:

@@ -8,6 +8,8 @@ the file was made of.
   within the classes. Images of the source differ from the mean of their class in directions of S alone, others do not.
   With A = (S + η·level·I)⁻¹, e = x̃ − μ and the direction c = W⁻¹P_c of the class, eᵀAe − (eᵀAc)²/cᵀAc over eᵀe is what
   of an image lies where S has no more than η, however far from μ its class is.
+- ``classifier``: p·R_c / |p|, where the file has the mean answers R_c of the backbone's classifier for each class; an
+  image draws the mean of its class towards its own answers p.
 - ``networks``: log ŷ of the class, which training raises.
 """
 
@@ -18,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve, inv
 from scipy.stats import rankdata
 
 from .geometry import SHRINKAGE
-from .vendor import Geometry, SourceNetworks, Vendor, run_f, signed_root
+from .vendor import ClassifierStatistics, Geometry, SourceNetworks, Vendor, run_f, signed_root, softmax
 
 RIDGES = (1e-4, 1.0)  # η: the first finds directions without spread, the second those with the most
 LEAST = 1e-9  # of eᵀAe
@@ -29,6 +31,8 @@ def scores(vendor: Vendor, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray
     found: dict[str, np.ndarray] = {}
     if vendor.geometry is not None:
         found |= _of_geometry(vendor.geometry, X, y)
+    if vendor.classifier is not None:
+        found["classifier"] = _of_classifier(vendor.classifier, X, y)
     if vendor.networks is not None:
         found["networks"] = _of_networks(vendor.networks, X, y)
     return found
@@ -53,6 +57,12 @@ def _of_geometry(geometry: Geometry, X: np.ndarray, y: np.ndarray) -> dict[str, 
         left = ((e * with_e).sum(1) - beside) / np.maximum((e * e).sum(1), 1e-12)
         found[f"covariance, η = {ridge:g}"] = -np.log(np.maximum(left, LEAST))
     return found
+
+
+def _of_classifier(classifier: ClassifierStatistics, X: np.ndarray, y: np.ndarray) -> np.ndarray:
+    p = softmax(classifier.logits(X))
+    score: np.ndarray = (p * classifier.share[y]).sum(1) / np.linalg.norm(p, axis=1)
+    return score
 
 
 def _of_networks(networks: SourceNetworks, X: np.ndarray, y: np.ndarray) -> np.ndarray:

@@ -318,7 +318,7 @@ def _measured(
 ) -> dict[str, Any]:
     """How the head that the client starts from does on held-out source samples, and how far it tells them from others.
 
-    The file's geometry is that of all samples, so the one that is measured is made without those that are held out.
+    The file's statistics are those of all samples; those that are measured here are computed without the held-out ones.
     """
     validation: dict[str, Any] = {"head": model.head.name, "samples": 0, "accuracy": None, "rejected": None}
     told: dict[str, Any] = {
@@ -329,8 +329,10 @@ def _measured(
         return {"validation": validation, "privacy": told}
     vendor = model.vendor
     if vendor.geometry is not None:
-        geometry, _ = _geometry(features[train].X, features.y[train], len(features.classes), privacy, None)
-        vendor = Vendor(vendor.networks, geometry)
+        X, y, classes = features[train].X, features.y[train], len(features.classes)
+        geometry, _ = _geometry(X, y, classes, privacy, None)
+        known = vendor.classifier
+        vendor = Vendor(vendor.networks, geometry, known and fit_classifier(known.weight, known.bias, X, y, classes))
         model = Model(model.source_classes, vendor, starting_head(vendor), None, {})
     decided = model.decide(features[held_out].X, probabilities=False)
     right = decided.known & (decided.best == features.y[held_out])
