@@ -43,8 +43,8 @@ LARGEST = 8.0  # log-odds are cut here before the second network reads them
 QUANTILES = (0.1, 0.25, 0.5, 0.75, 0.9)  # of the log-odds that the second network reads
 OUTSIDE = 0.25  # share of the target's statistics outside the range of training from which on the simple rule decides
 WEIGHTS = Path(__file__).with_name("weights")  # files of weights, by the families that they were trained on
-# Estimated shares of unknown samples beyond which the log-odds are shifted by SHIFT: what is still known, or unknown, is
-# so without doubt. Chosen on reference tasks of five families left out (training/evaluate.py).
+# Estimated shares of unknown samples beyond which the log-odds are shifted by SHIFT, so that few samples of the other
+# kind remain. Chosen on the reference tasks of five families left out (training/evaluate.py).
 ALL_UNKNOWN, NONE_UNKNOWN = 0.95, 0.02
 SHIFT = 4.0
 LEAST_SPREAD = 0.02  # of the share of unknowns

@@ -104,16 +104,20 @@ class TargetView:
         return found
 
     @cached_property
+    def offset(self) -> np.ndarray:
+        """W(μ − μ_source)."""
+        found: np.ndarray = self.geometry.away(self.mean[None], self.geometry.mean)[0]
+        return found
+
+    @cached_property
     def shift(self) -> float:
         """δ, the shift of the domain's mean: |W(μ − μ_source)| over the median length."""
-        moved = np.linalg.norm(self.geometry.whitener @ (self.mean - self.geometry.mean))
-        return float(moved / max(weighted_quantile(self.lengths, self.w, 0.5), 1e-12))
+        return float(np.linalg.norm(self.offset) / max(weighted_quantile(self.lengths, self.w, 0.5), 1e-12))
 
     @cached_property
     def source_similarity(self) -> np.ndarray:
         """The similarity of each sample to the vendor's class means, centred on the source's mean, not smoothed."""
-        shift = self.geometry.whitener @ (self.mean - self.geometry.mean)
-        found: np.ndarray = normalise(self.away + shift) @ self.geometry.prototypes.T
+        found: np.ndarray = normalise(self.away + self.offset) @ self.geometry.prototypes.T
         return found
 
     @cached_property
