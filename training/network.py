@@ -129,13 +129,17 @@ class Trained:
         return found
 
 
+PLAIN = ("gradients", "pixels", "bands")  # tags of vectors that are not of an image network
 MADE_SHARE = 0.1  # of the training weight
 
 
 def weights_of(bank: Bank, chosen: np.ndarray) -> np.ndarray:
-    """How often each task is drawn: families alike, and within a family its backbones alike but for the root of n."""
-    family = [bank.tasks[i]["family"] for i in chosen]
-    group = np.asarray([f"{bank.tasks[i]['family']} {bank.tasks[i]['tag']}" for i in chosen])
+    """How often each task is drawn: families alike, and within a family its backbones alike but for the root of n.
+
+    Vectors of a family that are not of an image network count as a family of their own.
+    """
+    family = [bank.tasks[i]["family"] + "'" * (bank.tasks[i]["tag"] in PLAIN) for i in chosen]
+    group = np.asarray([f"{name} {bank.tasks[i]['tag']}" for name, i in zip(family, chosen, strict=True)])
     names, position, count = np.unique(group, return_inverse=True, return_counts=True)
     share = np.sqrt(count)  # of a family and backbone
     of = np.asarray([name.split()[0] for name in names])
