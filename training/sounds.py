@@ -47,7 +47,7 @@ def sound(of: dict[str, float], rng: np.random.Generator) -> np.ndarray:
 
 
 def heard(wave: np.ndarray, condition: str, rng: np.random.Generator) -> np.ndarray:
-    """As it is recorded."""
+    """The wave in a recording condition."""
     if condition == "telephone":
         line = butter(2, [300, 3400], "bandpass", fs=RATE, output="sos")
         return np.asarray(sosfilt(line, wave)) + 0.01 * rng.normal(size=RATE)
