@@ -9,8 +9,8 @@ g_z, without smoothing, and b_s with z centred on the source's mean. The null is
 sample would be: the second best of a known one, b₂ + b/(K−1), with mean m₀ and deviation s₀ over the target. Clusters
 are those of all samples together.
 
-``MEANING`` has a line for each: its formula, and what it says. ``training/importance.py`` measures what is lost when one
-is shuffled while whole families of data sets are left out of the training.
+``MEANING`` has a line for each: its formula, and what it says. ``training/importance.py`` measures what is lost when
+one is shuffled while whole families of data sets are left out of the training.
 """
 
 from __future__ import annotations
