@@ -75,7 +75,7 @@ train: .venv/installed
 	$(BIN)/python -m training.generate -o $(OUTPUT) --tag made --sources 180
 	for tag in $$(ls $(OUTPUT)/vectors | grep -v npz); do $(BIN)/python -m training.generate -o $(OUTPUT) --tag $$tag; done
 	$(BIN)/python -m training.train -o $(OUTPUT) --tags made,$$(ls $(OUTPUT)/vectors | grep -v npz | paste -sd,) --sets $(SETS)
-	cp $(OUTPUT)/weights/*.safetensors src/usfda/methods/weights/
+	cp $(OUTPUT)/weights/*.safetensors src/usfda/methods/mixture/weights/
 
 # What an installation for use consists of, to the version. torch is the build of constraints.txt, whatever it is here:
 # its local mark is left out, and so are hashes, which are those of one build.

@@ -11,7 +11,7 @@ from collections.abc import Callable
 import numpy as np
 
 from usfda.backbones.zoo import get_backbone
-from usfda.methods.negatives import compose, spline
+from usfda.methods.usfda.negatives import compose, spline
 
 
 def rate(run: Callable[[], object], n: int, rounds: int) -> float:

@@ -23,10 +23,10 @@ from usfda.backbones.zoo import get_backbone
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import TaskReader
-from usfda.methods.classifier import fit_classifier
-from usfda.methods.geometry import fit_geometry, fit_without_floor
 from usfda.methods.heads import UsfdaHead, starting_head
 from usfda.methods.membership import auc, scores
+from usfda.methods.mixture.class_statistics import fit_geometry, fit_without_floor
+from usfda.methods.mixture.classifier import fit_classifier
 from usfda.methods.privacy import PrivacySettings, fit_noisy_geometry, fit_private_geometry
 from usfda.methods.vendor import Geometry, Vendor, normalise, signed_root
 from usfda.metrics import score_decision

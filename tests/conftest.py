@@ -22,7 +22,7 @@ from hypothesis import settings
 from PIL import Image
 
 from usfda import Config, Model, ProcurementSettings, procure
-from usfda.methods.learned import load_decision
+from usfda.methods.mixture.learned import load_decision
 
 pytest_plugins = ["browser"]  # fixtures of a real browser
 

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as hnp
 
 from usfda import Config, Features, InputError, Model, PaperSettings, ProcurementSettings, UsfdaSettings, adapt, procure
 from usfda.methods.heads import PrototypeHead
-from usfda.methods.paper import entropy, l_d1, l_d2, rescale, train_target
+from usfda.methods.usfda.adaptation import entropy, l_d1, l_d2, rescale, train_target
 from usfda.methods.vendor import Vendor
 
 logits = hnp.arrays(np.float32, (4, 5), elements=st.floats(-(2.0**127), 2.0**127, width=32))

@@ -16,7 +16,7 @@ from hypothesis.extra import numpy as hnp
 from usfda import InputError, Model, PaperSettings, adapt, load, procure
 from usfda.methods.decision import known_score
 from usfda.methods.heads import HEADS, FirstUsfdaHead, Head, UsfdaHead, starting_head
-from usfda.methods.networks import D, from_arrays, make_f
+from usfda.methods.usfda.networks import D, from_arrays, make_f
 from usfda.methods.vendor import Tensors, Vendor, own_part, run_f
 
 # Known, new and far-off samples, some of them between two classes.

@@ -16,12 +16,12 @@ from scipy.special import softmax
 
 from usfda import Features, InputError, Model, adapt, load, procure
 from usfda.backbones.zoo import get_backbone
-from usfda.methods import classifier, mixture, statistics
-from usfda.methods.geometry import fit_geometry
-from usfda.methods.learned import LearnedDecision, LearnedSplitter, load_decision, summary
-from usfda.methods.neighbours import NeighbourGraph
+from usfda.methods.mixture import classifier, fit, statistics
+from usfda.methods.mixture.class_statistics import fit_geometry
+from usfda.methods.mixture.learned import LearnedDecision, LearnedSplitter, load_decision, summary
+from usfda.methods.mixture.neighbours import NeighbourGraph
+from usfda.methods.mixture.target import TargetView
 from usfda.methods.settings import UsfdaSettings
-from usfda.methods.target import TargetView
 from usfda.methods.vendor import ClassifierStatistics, Vendor, signed_root
 
 
@@ -29,7 +29,7 @@ def view_of(X: np.ndarray, target: np.ndarray, y: np.ndarray, known: ClassifierS
     """A target as the mixture sees it."""
     geometry = fit_geometry(X, y, y.max() + 1)
     x, one = signed_root(target), np.ones(len(target))
-    return mixture.view_of(Vendor(None, geometry, known), mixture.Points(x, one, one), y.max() + 1, UsfdaSettings(), 0)
+    return fit.view_of(Vendor(None, geometry, known), fit.Points(x, one, one), y.max() + 1, UsfdaSettings(), 0)
 
 
 def source_and_target(shift: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

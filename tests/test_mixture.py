@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from usfda import InputError, Model, UsfdaSettings, adapt, load, procure, teach
 from usfda.data.reading import UNKNOWN
-from usfda.methods.checks import absent_classes
-from usfda.methods.geometry import fit_geometry
-from usfda.methods.mixture import Points, components, smooth_over_neighbours, summarise
-from usfda.methods.neighbours import mutual_neighbours
-from usfda.methods.split import two_components
-from usfda.methods.target import TargetView
+from usfda.methods.mixture.checks import absent_classes
+from usfda.methods.mixture.class_statistics import fit_geometry
+from usfda.methods.mixture.fit import Points, components, smooth_over_neighbours, summarise
+from usfda.methods.mixture.neighbours import mutual_neighbours
+from usfda.methods.mixture.split import two_components
+from usfda.methods.mixture.target import TargetView
 from usfda.methods.vendor import Geometry, Vendor
 from usfda.metrics import one_shot
 

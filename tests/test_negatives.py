@@ -11,7 +11,7 @@ from usfda.data.reading import read
 from usfda.data.samples import Samples
 from usfda.features.extract import Extractor
 from usfda.features.store import store_info
-from usfda.methods.negatives import compose, masks, negative_classes, plan, spline
+from usfda.methods.usfda.negatives import compose, masks, negative_classes, plan, spline
 from usfda.stages.procure import composite_features
 
 uniform = st.lists(st.floats(0, 0.9990234375, width=32), min_size=5, max_size=5)

@@ -11,8 +11,8 @@ from usfda import Config, Samples, load
 from usfda.cli.main import main
 from usfda.data.reading import read
 from usfda.experiments.protocols import DATA_SETS, OFFICE31
-from usfda.methods.negatives import plan
 from usfda.methods.settings import hold_out
+from usfda.methods.usfda.negatives import plan
 from usfda.stages.procure import composite_features
 
 ROOT = Path(os.environ.get("USFDA_OFFICE31", "office31-is-not-here"))

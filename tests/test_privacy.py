@@ -14,10 +14,10 @@ from typer.testing import CliRunner
 
 from usfda import InputError, Model, adapt, load, procure
 from usfda.cli.main import app
-from usfda.methods.classifier import fit_classifier
 from usfda.methods.findings import privacy_sentence
-from usfda.methods.geometry import fit_without_floor
 from usfda.methods.membership import auc, best_attack, scores
+from usfda.methods.mixture.class_statistics import fit_without_floor
+from usfda.methods.mixture.classifier import fit_classifier
 from usfda.methods.privacy import (
     WEIGHTS,
     PrivacySettings,

@@ -14,11 +14,11 @@ from torch.nn import functional
 
 from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure
 from usfda.config import silent
-from usfda.methods.latent import latent_negatives
-from usfda.methods.networks import D, batches, learnable, make_f, make_g
-from usfda.methods.priors import RIDGE, ClassPriors
-from usfda.methods.procurement import another_round, l_p, train_source
 from usfda.methods.settings import Negatives, TrainingSet, hold_out
+from usfda.methods.usfda.latent import latent_negatives
+from usfda.methods.usfda.networks import D, batches, learnable, make_f, make_g
+from usfda.methods.usfda.priors import RIDGE, ClassPriors
+from usfda.methods.usfda.procurement import another_round, l_p, train_source
 
 
 def test_learnable_parameters_are_the_papers() -> None:

@@ -26,7 +26,7 @@ from usfda.features.engines import Threads
 from usfda.features.extract import Extractor
 from usfda.features.jobs import ImageJob
 from usfda.features.store import Store, store_info
-from usfda.methods.negatives import plan
+from usfda.methods.usfda.negatives import plan
 from usfda.stages.procure import composite_features
 
 PATIENCE = 300  # seconds for what takes moments on a machine that is not busy

@@ -19,12 +19,12 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from usfda.methods.checks import verdict_of
-from usfda.methods.classifier import fit_classifier
-from usfda.methods.geometry import fit_geometry
 from usfda.methods.heads import PrototypeHead
-from usfda.methods.learned import LearnedSplitter, load_decision
-from usfda.methods.mixture import Points, fit_mixture
+from usfda.methods.mixture.checks import verdict_of
+from usfda.methods.mixture.class_statistics import fit_geometry
+from usfda.methods.mixture.classifier import fit_classifier
+from usfda.methods.mixture.fit import Points, fit_mixture
+from usfda.methods.mixture.learned import LearnedSplitter, load_decision
 from usfda.methods.settings import UsfdaSettings
 from usfda.methods.vendor import Vendor, signed_root
 

@@ -22,10 +22,10 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from usfda.methods.classifier import fit_classifier
-from usfda.methods.geometry import fit_geometry
-from usfda.methods.learned import all_statistics, class_means
-from usfda.methods.mixture import Points, view_of
+from usfda.methods.mixture.class_statistics import fit_geometry
+from usfda.methods.mixture.classifier import fit_classifier
+from usfda.methods.mixture.fit import Points, view_of
+from usfda.methods.mixture.learned import all_statistics, class_means
 from usfda.methods.settings import UsfdaSettings
 from usfda.methods.vendor import Vendor, signed_root
 

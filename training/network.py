@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from usfda.methods import classifier, statistics
+from usfda.methods.mixture import classifier, statistics
 
 CLIP = 4.0  # standardised statistics are cut here
 SAMPLES = 160  # of a task in one training step

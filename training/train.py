@@ -22,8 +22,8 @@ import torch
 from scipy.special import expit
 from torch import nn
 
-from usfda.methods.learned import LEAST_SPREAD, LearnedDecision, Outputs, context, perceptron, summary
-from usfda.methods.neighbours import NeighbourGraph
+from usfda.methods.mixture.learned import LEAST_SPREAD, LearnedDecision, Outputs, context, perceptron, summary
+from usfda.methods.mixture.neighbours import NeighbourGraph
 
 from .families import left_out_with
 from .measure import Task, figure, load_tasks, means_figure

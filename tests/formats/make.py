@@ -117,7 +117,7 @@ def models_of_0_2(number: int, source: Path, target: list[str], backbone: str) -
     """From format 3 on."""
     usfda: Any = import_module("usfda")
 
-    make_networks_narrow(import_module("usfda.methods.procurement"))
+    make_networks_narrow(import_module("usfda.methods.usfda.procurement"))
     procured = {
         method: usfda.procure(source, backbone=backbone, method=method, settings=None if method == "usfda" else FEW)
         for method in ("usfda", "paper", "all")

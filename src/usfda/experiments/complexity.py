@@ -12,7 +12,7 @@ from ..config import Config
 from ..data.samples import Features, Samples
 from ..features.extract import Extractor
 from ..methods.findings import count
-from ..methods.networks import D, learnable, make_f, make_g
+from ..methods.usfda.networks import D, learnable, make_f, make_g
 from ..stages.adapt import adapt
 from ..stages.procure import procure
 from .figures import points

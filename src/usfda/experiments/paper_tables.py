@@ -16,8 +16,8 @@ from ..errors import InputError
 from ..methods.decision import Decision
 from ..methods.findings import count
 from ..methods.heads import PaperHead
-from ..methods.paper import train_target
 from ..methods.settings import PaperSettings
+from ..methods.usfda.adaptation import train_target
 from ..metrics import score_decision
 from ..model import Model
 from ..stages.common import settings_from

@@ -19,7 +19,7 @@ import numpy as np
 from scipy.linalg import cho_factor, cho_solve, inv
 from scipy.stats import rankdata
 
-from .geometry import SHRINKAGE
+from .mixture.class_statistics import SHRINKAGE
 from .vendor import ClassifierStatistics, Geometry, SourceNetworks, Vendor, run_f, signed_root, softmax
 
 RIDGES = (1e-4, 1.0)  # η: the first finds directions without spread, the second those with the most

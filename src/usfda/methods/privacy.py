@@ -39,7 +39,7 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from ..data.samples import Matrix
 from ..errors import InputError
-from .geometry import PIECE, SHRINKAGE, fit_geometry
+from .mixture.class_statistics import PIECE, SHRINKAGE, fit_geometry
 from .vendor import Geometry, normalise, signed_root
 
 WEIGHTS = {"counts": 0.5, "second": 0.5, "length": 0.25}  # w_n, w_T, w_l

@@ -28,7 +28,7 @@ class UsfdaSettings:
     scale: float = 16.0  # τ: as peaked as the source classes are in the source
     clusters: int = 64  # of unknown samples, at most
     rest: float = 0.4  # of the usual cosine of a sample with its centre: a sample with less with all is an outlier
-    weights: str = "all"  # of the learned decision: families it was trained on, a file of methods/weights or a path
+    weights: str = "all"  # of the learned decision: families it was trained on, a file of mixture/weights or a path
 
     def __post_init__(self) -> None:
         if self.most < FEWEST or self.neighbours < 1 or self.clusters < 1 or self.rounds < 0:

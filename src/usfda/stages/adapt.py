@@ -16,11 +16,11 @@ from ..config import Config
 from ..data.reading import read_target
 from ..data.samples import Features, Matrix
 from ..errors import InputError
-from ..methods.checks import absent_classes, verdict_of
 from ..methods.decision import STRICTNESS, check_strictness
 from ..methods.heads import PrototypeHead, SourceHead, UsfdaHead, starting_head
-from ..methods.learned import LearnedSplitter, answer_of, load_decision
-from ..methods.mixture import Before, Points, fit_mixture, repeated
+from ..methods.mixture.checks import absent_classes, verdict_of
+from ..methods.mixture.fit import Before, Points, fit_mixture, repeated
+from ..methods.mixture.learned import LearnedSplitter, answer_of, load_decision
 from ..methods.settings import FEW, PaperSettings, UsfdaSettings
 from ..methods.vendor import FEWEST, signed_root, signed_square
 from ..model import Model, as_model, versions
@@ -154,7 +154,7 @@ def _missing(model: Model, method: str) -> InputError:
 
 def _adapt_paper(model: Model, X: Matrix, given: object, seed: int, config: Config) -> dict[str, Any]:
     """Give the model its head; the card's part."""
-    from ..methods.paper import train_target  # and torch, which method usfda can do without
+    from ..methods.usfda.adaptation import train_target  # and torch, which method usfda can do without
 
     settings = settings_from(PaperSettings, given)
     if model.vendor.networks is None:

@@ -20,11 +20,10 @@ from ..data.reading import PIECE, check_source, read
 from ..data.samples import Features, Matrix, Place
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
-from ..methods.classifier import fit_classifier
-from ..methods.geometry import fit_geometry
 from ..methods.heads import starting_head
 from ..methods.membership import best_attack
-from ..methods.negatives import Composites, compose, composite_key, negative_classes, plan
+from ..methods.mixture.class_statistics import fit_geometry
+from ..methods.mixture.classifier import fit_classifier
 from ..methods.privacy import (
     PrivacySettings,
     attack_bound,
@@ -33,12 +32,13 @@ from ..methods.privacy import (
     noise_level,
 )
 from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
+from ..methods.usfda.negatives import Composites, compose, composite_key, negative_classes, plan
 from ..methods.vendor import MAX_THINGS, ClassifierStatistics, Geometry, SourceNetworks, Vendor
 from ..model import Model, versions
 from .common import METHODS, Clock, check_choice, rounded, settings_from, take_buffers
 
 if TYPE_CHECKING:
-    from ..methods.procurement import Trained
+    from ..methods.usfda.procurement import Trained
 
 log = logging.getLogger("usfda")
 MOST_MEMBERS = 1024  # that an attack is measured with, and as many others: enough for its AUC
@@ -137,7 +137,7 @@ def procure(
         clock.lap("geometry")
     networks: SourceNetworks | None = None
     if method != "usfda":
-        from ..methods.procurement import train_source  # and torch, which method usfda can do without
+        from ..methods.usfda.procurement import train_source  # and torch, which method usfda can do without
 
         data = training_set(features, train, negatives, settings, extractor)
         clock.lap("negatives")

@@ -15,8 +15,8 @@ from ..config import Config
 from ..data.reading import check_class_names, differing_in_case, read
 from ..errors import InputError
 from ..methods import teaching
-from ..methods.checks import absent_classes
 from ..methods.heads import UsfdaHead
+from ..methods.mixture.checks import absent_classes
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
 from .common import count_taught, unknown_parts

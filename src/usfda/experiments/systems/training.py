@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
-from ...methods.networks import batches, in_pieces, learnable, torch_device
+from ...methods.usfda.networks import batches, in_pieces, learnable, torch_device
 from ...methods.vendor import LATENT
 from .api import Decision, Features, Matrix, System
 

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..config import Config
-from ..data.samples import Matrix
-from .heads import PaperHead
+from ...config import Config
+from ...data.samples import Matrix
+from ..heads import PaperHead
+from ..settings import FEW, PaperSettings
+from ..vendor import SourceNetworks
 from .networks import D, arrays, batches, from_arrays, in_pieces, make_f, torch_device
-from .settings import FEW, PaperSettings
-from .vendor import SourceNetworks
 
 LOOK = 20  # steps between two looks at which samples are known
 LOOKED_AT = 4000  # samples at most, evenly spaced: a larger target takes no longer

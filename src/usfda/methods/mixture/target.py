@@ -21,9 +21,9 @@ import numpy as np
 from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
 
+from ..numeric import weighted_quantile
+from ..vendor import Geometry, Vendor, normalise, signed_square, softmax
 from .neighbours import NeighbourGraph
-from .numeric import weighted_quantile
-from .vendor import Geometry, Vendor, normalise, signed_square, softmax
 
 LEAST_SIMILARITY = 1e-3  # a within-class similarity below it is not divided by
 SMALL_SHIFT = 0.5  # δ₀

@@ -21,13 +21,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from ..config import Config
-from ..data.samples import Matrix
+from ...config import Config
+from ...data.samples import Matrix
+from ..settings import ProcurementSettings, TrainingSet
+from ..vendor import SourceNetworks, members_of
 from .latent import latent_negatives
 from .networks import D, arrays, batches, in_pieces, learnable, make_f, make_g, torch_device
 from .priors import ClassPriors
-from .settings import ProcurementSettings, TrainingSet
-from .vendor import SourceNetworks, members_of
 
 ROUNDS = 3  # at least: one before the first priors, two with all losses
 RISE = 0.005  # of held-out accuracy in a round, half a point, for which another round is worth its time

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy.special import expit, logit
 
-from .numeric import two_best, weighted_quantile
+from ..numeric import two_best, weighted_quantile
 from .target import TargetView
 
 ITERATIONS = 100  # of EM, at most

@@ -19,10 +19,10 @@ import numpy as np
 from scipy.sparse import csr_array
 from scipy.special import expit
 
-from .numeric import correlation, ranks, two_best, weighted_quantile
+from ..numeric import correlation, ranks, two_best, weighted_quantile
+from ..vendor import normalise, softmax
 from .split import likelihood_ratio
 from .target import LEAST_SIMILARITY, TargetView
-from .vendor import normalise, softmax
 
 LEAST_DENSITY = 0.02  # below which a sample has no neighbours to speak of
 MEANING = {

@@ -30,13 +30,13 @@ import numpy as np
 import safetensors
 from scipy.special import expit, logit
 
-from ..errors import InputError
+from ...errors import InputError
+from ..heads import PrototypeHead
+from ..numeric import ranks, weighted_quantile
+from ..vendor import Tensors, own_part
 from . import classifier, statistics
-from .heads import PrototypeHead
-from .numeric import ranks, weighted_quantile
 from .split import Split
 from .target import TargetView
-from .vendor import Tensors, own_part
 
 CLIP = 4.0  # standardised statistics are cut here
 LARGEST = 8.0  # log-odds are cut here before the second network reads them

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ..config import Config
-from ..errors import InputError
-from .vendor import LATENT
+from ...config import Config
+from ...errors import InputError
+from ..vendor import LATENT
 
 PIECE = 4096  # rows that a network takes at once outside training
 

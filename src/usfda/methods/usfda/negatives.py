@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .vendor import members_of
+from ..vendor import members_of
 
 SPLINES_PER_GROUP = 2  # each used both ways round: four composites of every group of images, as in the authors' port
 

@@ -15,8 +15,8 @@ import numpy as np
 from scipy.linalg import cholesky, solve_triangular
 from scipy.sparse import csr_array
 
-from ..data.samples import Matrix
-from .vendor import Geometry, normalise, signed_root
+from ...data.samples import Matrix
+from ..vendor import Geometry, normalise, signed_root
 
 SHRINKAGE = 0.8  # a: with fewer samples than dimensions most of the covariance is noise
 BELOW_FLOOR = 0.05  # share of the source samples that lie below the floor

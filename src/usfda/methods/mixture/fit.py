@@ -19,12 +19,12 @@ from scipy.sparse import csr_matrix
 from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
 
-from .heads import UsfdaHead
+from ..heads import UsfdaHead
+from ..settings import UsfdaSettings
+from ..vendor import FEWEST, Vendor, normalise
 from .neighbours import NeighbourGraph, mutual_neighbours
-from .settings import UsfdaSettings
 from .split import Split, two_components
 from .target import TargetView
-from .vendor import FEWEST, Vendor, normalise
 
 SUMMARY = 512  # groups of neighbouring samples that stand for the target, at most: 2.6 MB for vectors of 1,280
 SUMMARY_SIZE = 2  # samples for each group that is looked for: the fewer, the less often two classes share one

@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 from scipy.sparse import csr_array
 
-from ..data.samples import Matrix
-from .numeric import weighted_quantile
+from ...data.samples import Matrix
+from ..numeric import weighted_quantile
+from ..vendor import ClassifierStatistics, normalise, softmax
 from .target import TargetView
-from .vendor import ClassifierStatistics, normalise, softmax
 
 RELATED = 0.05  # ρ: a thing with this share in a source class belongs to the source wholly
 UNRELATED = 0.02  # a thing with less in every source class is foreign to it
