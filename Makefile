@@ -105,7 +105,7 @@ test-dist: dist
 	cd $$place; export PATH=$$place/venv/bin:$$PATH USFDA_CACHE=$$place/cache; \
 	usfda --version; \
 	usfda demo; \
-	usfda procure demo-out/uci --backbone pixels --for usfda -o vendor.usfda; \
+	usfda procure demo-out/uci --backbone pixels --for mixture -o vendor.usfda; \
 	usfda adapt vendor.usfda demo-out/mnist -o client.usfda; \
 	usfda predict client.usfda demo-out/mnist/0 -o labels.csv
 

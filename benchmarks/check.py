@@ -1,4 +1,4 @@
-"""Method usfda on the six tasks of Office-31 with every category gap, and its check without labels beside the truth.
+"""Method mixture on the six tasks of Office-31 with every category gap, and its check without labels beside the truth.
 
 python benchmarks/check.py OFFICE31 -o runs/ [--gaps open-partial,closed] [--seeds 1] [--backbone NAME]
 
@@ -70,7 +70,7 @@ def main() -> None:
     rows = []
     for gap in options.gaps.split(","):
         tasks = benchmark_tasks(options.folder, f"office31-{gap}")
-        records = runner.run(SuiteRun(), tasks, {gap: ("usfda", {})})
+        records = runner.run(SuiteRun(), tasks, {gap: ("mixture", {})})
         rows.append(row(gap, records[gap]))
     print(markdown_table(HEAD, rows))
 

@@ -81,9 +81,9 @@ def vectors(args: argparse.Namespace, place: Path) -> None:
             break
         source, target, model, adapted = (place / name for name in ("s.npz", "t.npz", "m.usfda", "a.usfda"))
         write_vectors(source, range(k), n, 0, 1)
-        run("procure --for usfda", n, "procure", source, "--for", "usfda", "-o", model)
+        run("procure --for mixture", n, "procure", source, "--for", "mixture", "-o", model)
         if args.networks:
-            run("procure --for paper", n, "procure", source, "--for", "paper", "-o", place / "p.usfda")
+            run("procure --for usfda", n, "procure", source, "--for", "usfda", "-o", place / "p.usfda")
         write_vectors(target, range(k // 2, k + k // 2), n, 0.3, 2)
         source.unlink()
         run("adapt", n, "adapt", model, target, "-o", adapted)
@@ -105,7 +105,7 @@ def images(args: argparse.Namespace, place: Path) -> None:
             csv.writer(file).writerows(zip(chosen.paths, chosen.labels.tolist(), strict=True))
         if args.cold:  # every command for itself
             run("cache clear", n, "cache", "clear")
-        run("procure --for usfda", n, "procure", some, "--backbone", args.backbone, "--for", "usfda", "-o", model)
+        run("procure --for mixture", n, "procure", some, "--backbone", args.backbone, "--for", "mixture", "-o", model)
         for name, options in {"adapt": ("-o", adapted), "predict": ("-o", place / "out.jsonl")}.items():
             if args.cold:
                 run("cache clear", n, "cache", "clear")
@@ -147,7 +147,7 @@ def main() -> None:
     of_vectors = kinds.add_parser("vectors")
     of_vectors.add_argument("--classes", type=int, default=20)
     of_vectors.add_argument("--most", type=int, default=1_000_000)
-    of_vectors.add_argument("--networks", action="store_true", help="procure for method paper, too")
+    of_vectors.add_argument("--networks", action="store_true", help="procure for method usfda, too")
     of_images = kinds.add_parser("images")
     of_images.add_argument("folder", type=Path)
     of_images.add_argument("--backbone", default="gradients")

@@ -56,7 +56,7 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, list[float]]
     earlier = first & ~np.isin(y, [*private[::3], *late])
     if len(private) < 2 or earlier.sum() < 20 or (~first).sum() < 10:
         return None
-    vendor = procure(Features(labelled.X, labelled.labels), method="usfda")
+    vendor = procure(Features(labelled.X, labelled.labels), method="mixture")
     adapted = adapt(vendor, X[earlier])
     if adapted.findings is None or not adapted.findings.clusters:
         return None

@@ -23,29 +23,29 @@ from usfda.backbones.zoo import get_backbone
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import TaskReader
-from usfda.methods.heads import UsfdaHead, starting_head
+from usfda.methods.heads import MixtureHead, starting_head
 from usfda.methods.membership import auc, scores
-from usfda.methods.mixture.class_statistics import fit_geometry, fit_without_floor
+from usfda.methods.mixture.class_statistics import fit_class_statistics, fit_without_quantile
 from usfda.methods.mixture.classifier import fit_classifier
-from usfda.methods.privacy import PrivacySettings, fit_noisy_geometry, fit_private_geometry
-from usfda.methods.vendor import Geometry, Vendor, normalise, signed_root
+from usfda.methods.privacy import PrivacySettings, fit_noisy_class_statistics, fit_private_class_statistics
+from usfda.methods.vendor import ClassStatistics, Vendor, normalise, signed_root
 from usfda.metrics import score_decision
 
 EPSILONS = (30.0, 10.0, 3.0, 1.0)
 FEW = PrivacySettings(least_images=2)  # a half of the smallest class of dslr has three images
-Fit = Callable[[np.ndarray, np.ndarray, int], Geometry]
+Fit = Callable[[np.ndarray, np.ndarray, int], ClassStatistics]
 Side = tuple[np.ndarray, np.ndarray]  # vectors and the names of their classes
 
 
 def noisy(epsilon: float) -> Fit:
-    return lambda X, y, classes: fit_noisy_geometry(X, y, classes, FEW, epsilon)[0]
+    return lambda X, y, classes: fit_noisy_class_statistics(X, y, classes, FEW, epsilon)[0]
 
 
 def private(directions: int = FEW.directions) -> Fit:
-    return lambda X, y, classes: fit_private_geometry(X, y, classes, replace(FEW, directions=directions))
+    return lambda X, y, classes: fit_private_class_statistics(X, y, classes, replace(FEW, directions=directions))
 
 
-KINDS: dict[str, Fit] = {"default": fit_without_floor, "--private": private()}
+KINDS: dict[str, Fit] = {"default": fit_without_quantile, "--private": private()}
 KINDS |= {f"--epsilon {epsilon:g}": noisy(epsilon) for epsilon in EPSILONS}
 
 
@@ -91,7 +91,7 @@ def attacked(make: Callable[[np.ndarray], Vendor], X: np.ndarray, y: np.ndarray,
         part = name.split(",")[0]
         if part not in parts or np.mean(plain[name], 0)[0] > np.mean(plain[parts[part]], 0)[0]:
             parts[part] = name
-    shown = ("prototypes", "covariance", "networks", "classifier")
+    shown = ("class-means", "covariance", "networks", "classifier")
     row = [spread(plain[parts[part]]) if part in parts else "–" for part in shown]
     if shadows:
         inside = np.stack([half(y, 1000 + i) for i in range(shadows)])
@@ -150,7 +150,7 @@ def network_rows(sides: dict[str, Side], seeds: int) -> Iterator[list[str]]:
         y = np.unique(labels, return_inverse=True)[1]
 
         def make(seen: np.ndarray, X: np.ndarray = X, labels: np.ndarray = labels) -> Vendor:
-            return procure(X[seen], labels[seen], method="paper", settings={"holdout": 0.0}).vendor
+            return procure(X[seen], labels[seen], method="usfda", settings={"holdout": 0.0}).vendor
 
         yield [domain, attacked(make, X, y, seeds, 0)[2]]
 
@@ -159,17 +159,17 @@ def client_rows(sides: dict[str, Side], targets: dict[str, Side], seeds: int) ->
     """The client's part: the source is another domain, the target's half is adapted to."""
     for domain, (X, labels) in targets.items():
         source = "webcam" if domain != "webcam" else "amazon"
-        vendor = procure(*sides[source], method="usfda")
+        vendor = procure(*sides[source], method="mixture")
         y, x = np.unique(labels, return_inverse=True)[1], signed_root(X)
-        found: dict[str, list[tuple[float, float]]] = {"summary": [], "centres": [], "mean": []}
+        found: dict[str, list[tuple[float, float]]] = {"coreset": [], "centres": [], "mean": []}
         nearest: dict[str, list[float]] = {"seen": [], "not seen": []}
         for seed in range(seeds):
             seen = half(y, seed)
             head = adapt(vendor, X[seen]).head
-            assert isinstance(head, UsfdaHead)
-            z, e = head.geometry.project(x, head.mean), normalise(x - head.mean)
-            groups = normalise(head.summary - head.mean)
-            found["summary"].append(judged((e @ groups.T).max(1), seen))
+            assert isinstance(head, MixtureHead)
+            z, e = head.class_statistics.project(x, head.mean), normalise(x - head.mean)
+            groups = normalise(head.coreset - head.mean)
+            found["coreset"].append(judged((e @ groups.T).max(1), seen))
             found["centres"].append(judged((z @ head.centres.T).max(1), seen))
             found["mean"].append(judged(-np.linalg.norm(x - head.mean, axis=1), seen))
             pairs = groups[head.counts < 2.5]
@@ -188,8 +188,8 @@ def rebuilt_rows(sides: dict[str, Side], seeds: int) -> Iterator[list[str]]:
             for seed in range(seeds):
                 seen = half(y, seed)
                 g = KINDS[kind](X[seen], y[seen], len(names))
-                means = normalise(np.linalg.solve(g.whitener.astype(np.float64), g.prototypes.T).T)
-                cosine = (normalise(signed_root(X) - g.mean) * means[y]).sum(1)
+                means = normalise(np.linalg.solve(g.whitener.astype(np.float64), g.means.T).T)
+                cosine = (normalise(signed_root(X) - g.overall_mean) * means[y]).sum(1)
                 for state, values in near.items():
                     values += [cosine[(y == c) & (seen == state)].max() for c in range(len(names))]
                 # The other domains' images of the same classes are public.
@@ -208,24 +208,24 @@ def cost_rows(reader: TaskReader, office31: str, seeds: int) -> Iterator[list[st
     tasks = benchmark_tasks(office31, "office31-open-partial")
     eight = PrivacySettings(least_images=8)  # the smallest class of dslr has eight
 
-    def h_score(geometry: Geometry, names: list[str], target: Features) -> float:
-        vendor = Vendor(None, geometry)
-        card = {"procurement": {"method": "usfda"}, "deployment": None}
+    def h_score(class_statistics: ClassStatistics, names: list[str], target: Features) -> float:
+        vendor = Vendor(None, class_statistics)
+        card = {"procurement": {"method": "mixture"}, "deployment": None}
         adapted = adapt(Model(names, vendor, starting_head(vendor), None, card), target.X[:])
         assert target.labels is not None
         return float(score_decision(target.labels, adapted.decide(target.X), adapted.classes_)["h_score"] or 0)
 
     def whole(kind: str) -> Fit:
         if kind == "default":
-            return fit_geometry
+            return fit_class_statistics
         if kind == "--private":
-            return lambda X, y, k: fit_private_geometry(X, y, k, eight)
-        return lambda X, y, k: fit_noisy_geometry(X, y, k, eight, float(kind.split()[1]))[0]
+            return lambda X, y, k: fit_private_class_statistics(X, y, k, eight)
+        return lambda X, y, k: fit_noisy_class_statistics(X, y, k, eight, float(kind.split()[1]))[0]
 
     for kind in KINDS:
         runs = []
         for _ in range(seeds if "epsilon" in kind else 1):
-            made: dict[str, Geometry] = {}
+            made: dict[str, ClassStatistics] = {}
             figures = []
             for task in tasks:
                 source, target = reader.read(task)
@@ -268,7 +268,7 @@ def main() -> None:
             lambda: cost_rows(reader, options.office31, seeds),
         ),
         "vendor": (
-            ["file", "source", "prototypes", "covariance", "the best with shadows"],
+            ["file", "source", "class-means", "covariance", "the best with shadows"],
             lambda: vendor_rows(sources, seeds, options.shadows),
         ),
         "classifier": (
@@ -280,7 +280,7 @@ def main() -> None:
             lambda: rebuilt_rows(sources, seeds),
         ),
         "client": (
-            ["target", "summary", "centres", "mean", "groups of two: nearest member", "nearest other"],
+            ["target", "coreset", "centres", "mean", "groups of two: nearest member", "nearest other"],
             lambda: client_rows(sources, targets, seeds),
         ),
         "networks": (["source", "networks (negatives prior)"], lambda: network_rows(sources, seeds)),

@@ -1,4 +1,4 @@
-"""Seconds of `adapt` with method usfda, features at hand, as the target grows: 1,000, 10,000 and 100,000 vectors.
+"""Seconds of `adapt` with method mixture, features at hand, as the target grows: 1,000, 10,000 and 100,000 vectors.
 
 python benchmarks/scaling.py [--dim 1280]
 """

@@ -1,4 +1,4 @@
-"""Method paper after fewer steps of adaptation, and with a stop: six tasks of Office-31, the same vendor's models.
+"""Method usfda after fewer steps of adaptation, and with a stop: six tasks of Office-31, the same vendor's models.
 
 python benchmarks/steps.py OFFICE31 -o runs/ [--seeds 3]
 """
@@ -31,7 +31,7 @@ def main() -> None:
     options = parser.parse_args()
     lengths: dict[str, dict[str, float]] = {str(steps): {"steps": steps} for steps in (0, 10, 25, 50, 100, 200)}
     lengths |= {f"until {part:.0%} change side": {"settled": part} for part in (0.06, 0.05)}
-    systems = {length: ("paper", {"deployment": given}) for length, given in lengths.items()}
+    systems = {length: ("usfda", {"deployment": given}) for length, given in lengths.items()}
     runner = Runner(options.output, seeds=options.seeds)
     records = runner.run(Steps(), benchmark_tasks(options.folder), systems)
     rows = [

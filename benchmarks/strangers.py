@@ -20,7 +20,7 @@ from usfda import Config, Features, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import Task, TaskReader
-from usfda.methods.settings import UsfdaSettings
+from usfda.methods.settings import MixtureSettings
 from usfda.metrics import score_decision
 
 MORE, MOST = 10, 400  # further classes, and images of strangers, at most
@@ -53,7 +53,7 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader, rest: float) -> dict[str,
     scored = kept & ~first & np.isin(seen.labels, labelled.classes)
     if (kept & first).sum() < 10 or scored.sum() < 5:
         return None
-    vendor = procure(Features(labelled.X, labelled.labels), method="usfda", settings={"holdout": 0.0})
+    vendor = procure(Features(labelled.X, labelled.labels), method="mixture", settings={"holdout": 0.0})
     found = {}
     adapted, without = (
         adapt(vendor, seen.X[kept & first], settings=given) for given in ({"rest": rest}, {"rest": 0.0})
@@ -71,14 +71,14 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader, rest: float) -> dict[str,
 
 def main() -> None:
     parser = suite_parser(__doc__)
-    parser.add_argument("--rest", type=float, default=UsfdaSettings().rest, help="in place of the default")
+    parser.add_argument("--rest", type=float, default=MixtureSettings().outlier, help="in place of the default")
     options = parser.parse_args()
     suite = load_suite(options.data, options.emoji, options.output, options.backbone)
     reader = TaskReader(options.backbone, Config())
     found: dict[str, list[dict[str, Scores]]] = {}
     for cut in suite.cuts.values():
         suits = cut.gap[0] > 1 and cut.part in (None, "unequal", "third") and "whole" not in cut.row
-        if suits and (ways := scores(suite, cut, reader, options.rest)) is not None:
+        if suits and (ways := scores(suite, cut, reader, options.outlier)) is not None:
             found.setdefault(cut.data, []).append(ways)
     rows = {data: [np.nanmean([one[way] for one in some], 0) for way in WAYS] for data, some in found.items()}
     rows["mean"] = list(np.nanmean(list(rows.values()), 0))

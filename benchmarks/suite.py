@@ -1,4 +1,4 @@
-"""The development suite: what changes to method ``usfda`` are chosen by. It is frozen, and it is not the protocol.
+"""The development suite: what changes to method ``mixture`` are chosen by. It is frozen, and it is not the protocol.
 
 Its tasks, of seven data sets, are in suite_tasks.py.
 

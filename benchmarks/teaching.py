@@ -85,7 +85,7 @@ def main() -> None:
     for gap in ("nothing-shared", "open-partial"):
         for task in benchmark_tasks(given.office31, f"office31-{gap}", given.tasks):
             source, target = map(vectors, reader.read(task))
-            model = adapt(procure(source, method="usfda"), target)
+            model = adapt(procure(source, method="mixture"), target)
             new = sorted(set(target.classes) - set(source.classes))
             assert target.labels is not None
             mine = np.isin(target.labels, new)

@@ -29,7 +29,7 @@ def main() -> None:
         for task in benchmark_tasks(options.office31, f"office31-{gap}"):
             source, target = reader.read(task)
             assert target.labels is not None
-            vendor, X = procure(source, method="usfda", backbone=reader.backbone), target.X[:]
+            vendor, X = procure(source, method="mixture", backbone=reader.backbone), target.X[:]
             given = {"weights": task.weights or "all"}
             whole, later = adapt(vendor, X, settings=given), None
             for piece in np.array_split(np.random.default_rng(0).permutation(len(X)), options.pieces):

@@ -1,4 +1,4 @@
-"""Method ``usfda`` with one thing changed: what each of its parts pays, and what privacy costs (suite.py runs them)."""
+"""Method ``mixture`` with one part changed, and what privacy costs (suite.py runs them)."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from typing import Any
 
 from usfda import Features, Model
 from usfda.experiments.runner import Settings, Systems
-from usfda.experiments.systems.usfda import StageSettings, Usfda
+from usfda.experiments.systems.deployment import Mixture, StageSettings
 from usfda.methods.heads import starting_head
-from usfda.methods.privacy import PrivacySettings, fit_private_geometry
+from usfda.methods.privacy import PrivacySettings, fit_private_class_statistics
 from usfda.methods.settings import Negatives
 from usfda.methods.vendor import Vendor
 
@@ -21,31 +21,31 @@ class PrivateSettings(StageSettings):
     directions: int = 8
 
 
-class Private(Usfda):
-    """The geometry of ``usfda procure --private``, also of classes with fewer than ten images."""
+class Private(Mixture):
+    """The class statistics of ``usfda procure --private``, also of classes with fewer than ten images."""
 
     Settings = PrivateSettings
     settings: PrivateSettings
 
     def procure(self, source: Features, negatives: Negatives | None = None) -> Model:
         told = PrivacySettings(least_images=2, directions=self.settings.directions)
-        vendor = Vendor(None, fit_private_geometry(source.X, source.y, len(source.classes), told))
-        card = {"procurement": {"method": "usfda", "seconds": {}, "settings": {}}, "deployment": None}
+        vendor = Vendor(None, fit_private_class_statistics(source.X, source.y, len(source.classes), told))
+        card = {"procurement": {"method": "mixture", "seconds": {}, "settings": {}}, "deployment": None}
         return Model(source.classes, vendor, starting_head(vendor), None, card)
 
 
-# No image is held out: the geometry is that of all of them in any case, and what the vendor measures takes most time.
+# No image is held out: the class statistics use all of them, and validation takes most of the time.
 PROCUREMENT = {"holdout": 0.0}
 
 
-def changed(kind: type[Usfda], **given: Any) -> tuple[str, Settings]:
+def changed(kind: type[Mixture], **given: Any) -> tuple[str, Settings]:
     """One of the systems of this file."""
     return f"{__file__}:{kind.__name__}", {"procurement": PROCUREMENT, **given}
 
 
 def deployed(**given: float) -> tuple[str, Settings]:
     """The method with other settings of its client's stage."""
-    return "usfda", {"procurement": PROCUREMENT, "deployment": given}
+    return "mixture", {"procurement": PROCUREMENT, "deployment": given}
 
 
 WHOLE: Systems = {"whole method": deployed()}

@@ -13,7 +13,7 @@ import usfda
 HERE = Path(__file__).parent
 GENERATED = HERE / "generated"  # what the program tells of itself, written anew in every build
 
-project = "usfda"
+project = "mixture"
 version = release = usfda.__version__
 copyright = "the usfda developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]

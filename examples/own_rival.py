@@ -2,7 +2,7 @@ r"""A system of your own beside ours, on the same vectors, with the same metrics
 
     python examples/digits.py        # once, for the images
     usfda compare examples-out/mnist examples-out/uci --backbone gradients --seeds 1 \
-        --methods usfda,examples/own_rival.py:NearestMean -o examples-out/compare
+        --methods mixture,examples/own_rival.py:NearestMean -o examples-out/compare
 
 The labels of the target only score: ``adapt`` and ``decide`` never see them.
 """

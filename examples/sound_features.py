@@ -65,7 +65,7 @@ if __name__ == "__main__":
     truth = np.repeat(CLIENT, 40)  # only to print what came of it
     X_new = np.stack([features(telephone(sound(kind, rng), rng)) for kind in truth])
 
-    vendor = usfda.procure(X, y, method="usfda")  # an array with a row for each sample, and their labels
+    vendor = usfda.procure(X, y, method="mixture")  # an array with a row for each sample, and their labels
     adapted = usfda.adapt(vendor, X_new)  # rows alone
     assert adapted.findings is not None
     for sentence in adapted.findings.sentences():

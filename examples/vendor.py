@@ -13,8 +13,8 @@ FOLDER = Path("examples-out")
 if __name__ == "__main__":
     # One folder per class: examples-out/mnist/0/0001.png … Put your own folder here.
     # "gradients" suits digits and drawings; leave the backbone out for photographs.
-    # method="usfda" leaves out what only the paper's own method needs, so that this takes seconds.
-    model = usfda.procure(FOLDER / "mnist", backbone="gradients", method="usfda")
+    # method="mixture" leaves out what only the paper's own method needs, so that this takes seconds.
+    model = usfda.procure(FOLDER / "mnist", backbone="gradients", method="mixture")
 
     # Before a file leaves the house: how good is it, and what does it tell about the images?
     checked = model.card["procurement"]["validation"]

@@ -34,7 +34,7 @@ class Fuzzed(Harness):
         rng = np.random.default_rng(0)
         X = rng.normal(size=(24, D)).astype(np.float32) + np.repeat([[0.0], [8.0]], 12, 0).astype(np.float32)
         target = rng.normal(size=(36, D)).astype(np.float32) + np.repeat([[0.0], [8.0], [-8.0]], 12, 0)
-        model = procure(X, np.repeat(["a", "b"], 12), method="usfda")
+        model = procure(X, np.repeat(["a", "b"], 12), method="mixture")
         adapted = adapt(model, target.astype(np.float32))
         clusters = {} if adapted.findings is None else {c.number: "c" for c in adapted.findings.clusters[:1]}
         taught = teach(adapted, names=clusters)

@@ -11,7 +11,7 @@ from typing import Any
 ODD: tuple[Any, ...] = (
     None, True, False, 0, -1, 1, 2, 0.5, -0.0, 1e308, 5e-324, 2**31, 2**63 - 1, 2**63, -(2**63), 10**30,
     "", " ", "a", "unknown", "\x1b[31m", "\ud800", "\u202e", "\0", "0", "NaN", "a" * 300, "{x}", "%s", [], {},
-    [0, 1], [[]], {"": 0}, {"a": {"b": []}}, "F32", "I64", "F64", "usfda", "prototypes", "source", "paper",
+    [0, 1], [[]], {"": 0}, {"a": {"b": []}}, "F32", "I64", "F64", "mixture", "class-means", "source", "usfda",
 )  # fmt: skip
 
 

@@ -28,7 +28,7 @@ def main() -> None:
     logging.disable()  # what an input is told is no matter here
     warnings.simplefilter("ignore")
     with tempfile.TemporaryDirectory(dir=_memory_folder()) as folder:
-        with atheris.instrument_imports(include=["usfda", *INSTRUMENTED.get(name, ())]):
+        with atheris.instrument_imports(include=["mixture", *INSTRUMENTED.get(name, ())]):
             harness = make(name, Path(folder))
             seeds = harness.seeds()
             for seed in seeds:

@@ -160,6 +160,6 @@ def _model() -> Model:
     backbone, rng = get_backbone("pixels"), np.random.default_rng(0)
     centres = rng.random((4, backbone.dim))
     X = np.repeat(centres, 12, 0) + 0.05 * rng.normal(size=(48, backbone.dim))
-    model = procure(X[:24].astype(np.float32), np.repeat(["a", "b"], 12), method="usfda")
+    model = procure(X[:24].astype(np.float32), np.repeat(["a", "b"], 12), method="mixture")
     adapted = adapt(model, X.astype(np.float32))
     return Model(adapted.source_classes, adapted.vendor, adapted.head, backbone, adapted.card)

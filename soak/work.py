@@ -221,7 +221,7 @@ class Work:
         self.vendor, self.client = folder / "vendor.usfda", folder / "client.usfda"
         own = folder / "own.py"
         own.write_text(SYSTEM)
-        vendor = (str(self.source), "--for", "usfda", "--backbone", BACKBONE)
+        vendor = (str(self.source), "--for", "mixture", "--backbone", BACKBONE)
         compared = (str(self.source), str(self.target), "--backbone", BACKBONE, "-o", ".", "--seeds", "2")
         tables = {"results.json": document, "results.csv": rows, "results.md": lines, "runs.jsonl": journal}
         made = (

@@ -11,8 +11,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from usfda import Config, Features, InputError, Model, PaperSettings, ProcurementSettings, UsfdaSettings, adapt, procure
-from usfda.methods.heads import PrototypeHead
+from usfda import (
+    Config,
+    Features,
+    InputError,
+    MixtureSettings,
+    Model,
+    ProcurementSettings,
+    UsfdaSettings,
+    adapt,
+    procure,
+)
+from usfda.methods.heads import ClassMeansHead
 from usfda.methods.usfda.adaptation import entropy, l_d1, l_d2, rescale, train_target
 from usfda.methods.vendor import Vendor
 
@@ -66,7 +76,7 @@ def test_rescale() -> None:
 def test_only_f_t_learns_and_the_vendors_model_stays_as_it_is(vector_model: Model) -> None:
     before = {name: t.copy() for name, t in vector_model.vendor.tensors().items()}
     X, _ = blobs([0, 1, 7, 8], 40, shift=0.5, seed=1)
-    adapted = adapt(vector_model, X, method="paper", settings=PaperSettings(steps=12))
+    adapted = adapt(vector_model, X, method="usfda", settings=UsfdaSettings(steps=12))
     assert not vector_model.adapted
     assert vector_model.head.name == "source"
     assert "deployment" in vector_model.card
@@ -85,13 +95,13 @@ def test_batchnorm_follows_the_target_unless_it_is_tiny(vector_model: Model) -> 
     X, _ = blobs([0, 1, 7, 8], 40, shift=0.5, seed=1)
     before = vector_model.vendor.tensors()["F_s.3.running_mean"]
     for n, moves in ((160, True), (5, False)):
-        adapted = adapt(vector_model, X[:n], method="paper", settings=PaperSettings(steps=10))
+        adapted = adapt(vector_model, X[:n], method="usfda", settings=UsfdaSettings(steps=10))
         assert np.array_equal(adapted.head.tensors()["3.running_mean"], before) != moves
 
 
 def test_it_rejects_what_is_new_and_keeps_what_is_known(vector_model: Model) -> None:
     X, y = blobs([0, 1, 2, 7, 8, 9], 40, shift=0.3, seed=1)
-    adapted = adapt(vector_model, X, method="paper")
+    adapted = adapt(vector_model, X, method="usfda")
     found = adapted.predict(X)
     new = np.isin(y, ["c7", "c8", "c9"])
     assert np.mean(found[new] == "unknown") > 0.9
@@ -103,13 +113,13 @@ def test_it_is_over_when_few_samples_change_side(vector_model: Model) -> None:
     """Without labels: the share that changes side in twenty steps; what is learnt until then is the same."""
     X, _ = blobs([0, 1, 2, 7, 8, 9], 40, shift=0.3, seed=1)
     long, over = (
-        adapt(vector_model, X, method="paper", settings=PaperSettings(settled=share)) for share in (0.0, 0.99)
+        adapt(vector_model, X, method="usfda", settings=UsfdaSettings(settled=share)) for share in (0.0, 0.99)
     )
     steps = [model.card["deployment"]["steps"] for model in (long, over)]
     assert steps == [200, 40]  # two looks, at 20 and at 40, are the fewest
     one, two = (model.card["deployment"]["history"]["L_d1"] for model in (long, over))
     assert one[:40] == two
-    fixed = adapt(vector_model, X, method="paper", settings=PaperSettings(steps=40, settled=0.0))
+    fixed = adapt(vector_model, X, method="usfda", settings=UsfdaSettings(steps=40, settled=0.0))
     assert np.array_equal(fixed.head.tensors()["0.weight"], over.head.tensors()["0.weight"])
 
 
@@ -117,7 +127,7 @@ def test_watching_changes_nothing(vector_model: Model) -> None:
     X, _ = blobs([0, 1, 7], 30, seed=1)
     networks, seen = vector_model.vendor.networks, []
     assert networks is not None
-    settings = PaperSettings(steps=4)
+    settings = UsfdaSettings(steps=4)
     alone, _ = train_target(networks, X, settings, 0, Config())
     watched, _ = train_target(
         networks, X, settings, 0, Config(), lambda step, head: seen.append((step, head.probability(X)))
@@ -130,11 +140,11 @@ def test_watching_changes_nothing(vector_model: Model) -> None:
 
 def test_adapting_again_starts_from_the_vendors_part(vector_model: Model) -> None:
     X, _ = blobs([0, 1, 7], 30, seed=1)
-    few = PaperSettings(steps=6)
-    once = adapt(vector_model, X, method="paper", settings=few)
+    few = UsfdaSettings(steps=6)
+    once = adapt(vector_model, X, method="usfda", settings=few)
     other = adapt(vector_model, X + 0.5)
-    twice = adapt(other, X, method="paper", settings=few)
-    assert (other.head.name, twice.head.name) == ("usfda", "paper")
+    twice = adapt(other, X, method="usfda", settings=few)
+    assert (other.head.name, twice.head.name) == ("mixture", "usfda")
     assert "check" not in twice.card["deployment"]
     assert np.array_equal(once.head.tensors()["0.weight"], twice.head.tensors()["0.weight"])
 
@@ -142,7 +152,7 @@ def test_adapting_again_starts_from_the_vendors_part(vector_model: Model) -> Non
 @pytest.mark.parametrize("n", [1, 2, 5, 16, 64, 65])
 def test_tiny_targets(vector_model: Model, n: int) -> None:
     X, _ = blobs([0, 8], 40, seed=1)
-    adapted = adapt(vector_model, X[:n], method="paper", settings=PaperSettings(steps=5))
+    adapted = adapt(vector_model, X[:n], method="usfda", settings=UsfdaSettings(steps=5))
     p = adapted.predict_proba(X)
     assert np.isfinite(p).all()
     assert p.sum(1) == pytest.approx(np.ones(len(X)), abs=1e-4)
@@ -154,7 +164,7 @@ def test_labels_of_the_target_are_never_seen(photos: Path, new_photos: Path, tmp
     for i, path in enumerate(paths):
         (tmp_path / f"{i:03d}.png").symlink_to(path)
     model = procure(photos, backbone="pixels", settings={"iterations": 12, "update_every": 4, "composites": 60})
-    for options in ({"method": "paper", "settings": PaperSettings(steps=8)}, {"method": "usfda"}):
+    for options in ({"method": "usfda", "settings": UsfdaSettings(steps=8)}, {"method": "mixture"}):
         calls: dict[str, Any] = dict(options)
         one, two = (adapt(model, place, **calls).head.tensors() for place in (new_photos, tmp_path))
         for name, tensor in one.items():
@@ -176,8 +186,8 @@ def test_wrong_calls(vector_model: Model) -> None:
     X, _ = blobs([0], 5)
     with pytest.raises(InputError, match="no method 'best'; choose from usfda, paper"):
         adapt(vector_model, X, method="best")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="must be a UsfdaSettings or a dict of its fields, not PaperSettings"):
-        adapt(vector_model, X, settings=PaperSettings())
+    with pytest.raises(InputError, match="must be a MixtureSettings or a dict of its fields, not UsfdaSettings"):
+        adapt(vector_model, X, settings=UsfdaSettings())
     with pytest.raises(InputError, match="no setting 'steps'; choose from most, neighbours"):
         adapt(vector_model, X, settings={"steps": 3})
     with pytest.raises(InputError, match="strictness is from 0"):
@@ -189,7 +199,7 @@ def test_wrong_calls(vector_model: Model) -> None:
     with pytest.raises(InputError, match="give a model, or the path of a model file, not int"):
         adapt(3, X)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="lr positive"):
-        PaperSettings(lr=0)
+        UsfdaSettings(lr=0)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +218,7 @@ def test_wrong_calls(vector_model: Model) -> None:
 )
 def test_settings_of_usfda_are_checked(wrong: dict[str, Any]) -> None:
     with pytest.raises(InputError, match=next(iter(wrong))):
-        UsfdaSettings(**wrong)
+        MixtureSettings(**wrong)
 
 
 def test_strictness_of_an_adaptation_is_kept_in_the_card(vector_model: Model) -> None:
@@ -222,23 +232,23 @@ def test_strictness_of_an_adaptation_is_kept_in_the_card(vector_model: Model) ->
 def test_the_source_may_be_of_two_classes() -> None:
     X, y = blobs([0, 1], 10)
     few = ProcurementSettings(iterations=8, update_every=4)
-    for method in ("usfda", "paper"):
+    for method in ("mixture", "usfda"):
         call: dict[str, Any] = {"method": method}
-        steps: dict[str, Any] = {"settings": {"steps": 4}} if method == "paper" else {}
+        steps: dict[str, Any] = {"settings": {"steps": 4}} if method == "usfda" else {}
         adapted = adapt(procure(X, y, settings=few, **call), X[:8], **call, **steps)
         assert adapted.predict_proba(X).shape == (20, 3)
 
 
 @pytest.mark.parametrize("private", [False, True])
-@pytest.mark.parametrize("name", ["whitener", "mean", "prototypes"])
+@pytest.mark.parametrize("name", ["whitener", "mean", "class-means"])
 def test_finite_but_absurd_numbers_of_a_stranger_are_one_line(name: str, private: bool, tmp_path: Path) -> None:
     X, y = blobs([0, 1, 2], 30)
-    model = procure(X, y, method="usfda", private=private)
-    geometry = model.vendor.geometry
-    assert geometry is not None
-    geometry = replace(geometry, **{name: np.full_like(getattr(geometry, name), 3e38)})
-    Model(model.source_classes, Vendor(None, geometry), PrototypeHead(geometry), None, model.card).save(
-        tmp_path / "absurd.usfda"
-    )
+    model = procure(X, y, method="mixture", private=private)
+    class_statistics = model.vendor.class_statistics
+    assert class_statistics is not None
+    class_statistics = replace(class_statistics, **{name: np.full_like(getattr(class_statistics, name), 3e38)})
+    Model(
+        model.source_classes, Vendor(None, class_statistics), ClassMeansHead(class_statistics), None, model.card
+    ).save(tmp_path / "absurd.usfda")
     with pytest.raises(InputError, match="no finite"):
         adapt(tmp_path / "absurd.usfda", X)

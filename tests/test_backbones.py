@@ -271,7 +271,7 @@ def test_gradients_are_the_same_file_every_time() -> None:
 
 def test_a_model_file_carries_the_gradients(photos: Path, tmp_path: Path) -> None:
     config = Config(cache=None)
-    model = procure(photos, backbone="gradients", method="usfda", config=config)
+    model = procure(photos, backbone="gradients", method="mixture", config=config)
     model.save(tmp_path / "m.usfda")
     again = load(tmp_path / "m.usfda")
     assert again.backbone is not None

@@ -50,9 +50,13 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     said = " ".join(notes.split())
     assert "4 classes, 48 samples" in said
     assert "6 negative classes, composite" in said
-    for part in ("features (for every method)", "geometry (for method usfda)", "negatives (for method paper)"):
+    for part in (
+        "features (for every method)",
+        "class statistics (for method mixture)",
+        "negatives (for method usfda)",
+    ):
         assert f"{part}: " in said
-    assert "networks (for method paper, the source model and the SSM): " in said
+    assert "networks (for method usfda, the source model and the SSM): " in said
     assert "held-out source accuracy " in said
     assert "with head source, from which the client starts" in said
     code, _, notes = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json")
@@ -67,7 +71,7 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     for said in (notes, inspected, usfda.load(client).page()):
         assert "hand it on as you would these images" in said
     card = json.loads((tmp_path / "a.json").read_text())
-    assert card["method"] == "usfda"
+    assert card["method"] == "mixture"
     assert card["sentences"] == findings.sentences()
     low, high = card["check"]["unknown_interval"]
     assert 0 <= low <= card["check"]["unknown_estimate"] <= high <= 100
@@ -388,7 +392,7 @@ def test_adapt_reports_with_its_strictness(run: Run, vendor: Path, tmp_path: Pat
 def image_vendor(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
     file = tmp_path_factory.mktemp("vendor") / "vendor.usfda"
     config = usfda.Config(cache=None)
-    usfda.procure(photos, backbone="pixels", method="usfda", config=config).save(file)
+    usfda.procure(photos, backbone="pixels", method="mixture", config=config).save(file)
     return file
 
 
@@ -450,32 +454,32 @@ def test_names_that_are_not_utf8_leave_every_file_readable(
 def test_all_commands_work_where_nothing_can_be_kept(run: Run, photos: Path, new_photos: Path, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     vendor, client, place = tmp_path / "v.usfda", tmp_path / "c.usfda", ("--cache", tmp_path / "file")
-    assert run("procure", photos, "-o", vendor, "--backbone", "pixels", "--for", "usfda", *place)[0] == 0
+    assert run("procure", photos, "-o", vendor, "--backbone", "pixels", "--for", "mixture", *place)[0] == 0
     assert run("adapt", vendor, new_photos, "-o", client, *place)[0] == 0
     assert run("evaluate", client, new_photos, *place)[0] == 0
 
 
 def test_files_for_one_method(run: Run, photos: Path, new_photos: Path, tmp_path: Path) -> None:
     size = {}
-    for method in ("all", "usfda", "paper"):
+    for method in ("all", "mixture", "usfda"):
         file = tmp_path / f"{method}.usfda"
         code, _, notes = run("procure", photos, "-o", file, *QUICK, "--for", method)
         assert code == 0
-        assert ("negatives (for method paper)" in notes) == (method != "usfda")
-        assert ("geometry (for method usfda)" in notes) == (method != "paper")
-        head = "prototypes" if method == "usfda" else "source"
+        assert ("negatives (for method usfda)" in notes) == (method != "mixture")
+        assert ("class statistics (for method mixture)" in notes) == (method != "usfda")
+        head = "class-means" if method == "mixture" else "source"
         assert f"with head {head}," in notes
         shown = run("inspect", file)[1]
         assert f"head             {head}" in shown
         assert ("every method" if method == "all" else f"method {method} alone") in shown
         size[method] = file.stat().st_size
-    assert size["usfda"] < size["paper"] < size["all"]
-    for made, wanted in (("usfda", "paper"), ("paper", "usfda")):
+    assert size["mixture"] < size["usfda"] < size["all"]
+    for made, wanted in (("mixture", "usfda"), ("usfda", "mixture")):
         code, _, said = run("adapt", tmp_path / f"{made}.usfda", new_photos, "-o", tmp_path / "c", "--method", wanted)
         assert code == 2
         assert f"procure it again with --for all, or adapt it with --method {made}" in said
         assert not (tmp_path / "c").exists()
-    few = ("--method", "paper", "--set", "steps=3")
+    few = ("--method", "usfda", "--set", "steps=3")
     assert run("adapt", tmp_path / "usfda.usfda", new_photos, "-o", tmp_path / "u.usfda")[0] == 0
     assert run("adapt", tmp_path / "paper.usfda", new_photos, "-o", tmp_path / "p.usfda", *few)[0] == 0
     assert run("adapt", tmp_path / "all.usfda", new_photos, "-o", tmp_path / "a.usfda")[0] == 0
@@ -494,7 +498,7 @@ def test_files_for_one_method(run: Run, photos: Path, new_photos: Path, tmp_path
 
 def test_a_model_without_its_backbone(run: Run, photos: Path, tmp_path: Path) -> None:
     file = tmp_path / "m.usfda"
-    call = ["procure", photos, "-o", file, "--backbone", "pixels", "--for", "usfda", "--without-backbone"]
+    call = ["procure", photos, "-o", file, "--backbone", "pixels", "--for", "mixture", "--without-backbone"]
     code, _, said = run(*call)
     assert code == 0
     assert f"usfda adapt {file} --backbone pixels NEW-IMAGES" in said
@@ -514,7 +518,7 @@ def test_a_model_without_its_backbone(run: Run, photos: Path, tmp_path: Path) ->
 
 
 def test_inspect_tells_whether_the_default_backbone_is_the_genuine_one(run: Run, photos: Path, tmp_path: Path) -> None:
-    model = usfda.procure(photos, method="usfda", classes="kind0,kind1")
+    model = usfda.procure(photos, method="mixture", classes="kind0,kind1")
     model.save(tmp_path / "m.usfda")
     assert "as this package has it" in run("inspect", tmp_path / "m.usfda")[1]
     assert model.backbone is not None
@@ -601,6 +605,6 @@ def test_what_needs_torch_says_so(run: Run, tmp_path: Path, monkeypatch: pytest.
     """Fault: the exit code was that of work that failed, and the line Python's own."""
     np.savez(tmp_path / "source.npz", X=blobs([0, 1], 12)[0], y=["a"] * 12 + ["b"] * 12)
     monkeypatch.setitem(sys.modules, "torch", None)
-    code, _, notes = run("procure", tmp_path / "source.npz", "--for", "paper", "-o", tmp_path / "no.usfda")
+    code, _, notes = run("procure", tmp_path / "source.npz", "--for", "usfda", "-o", tmp_path / "no.usfda")
     assert code == 2
     assert notes.splitlines()[-1] == "error: this needs PyTorch, which is not installed: pip install torch"

@@ -248,7 +248,7 @@ def test_pages_say_when_and_where_they_were_measured() -> None:
         "hardware": "2 cores, no GPU",
         "versions": {"usfda": "1"},
     }
-    first["key"] = {"system": "usfda"}
+    first["key"] = {"system": "mixture"}
     second = first | {"date": "2026-01-01", "versions": {"usfda": "2"}, "key": {"system": "dann"}}
     older = {"versions": {"usfda": "0"}}
     assert measured([first, second]) == "Measured 2026-01-02 at commit aaa on 2 cores, no GPU"
@@ -380,7 +380,7 @@ def test_labels_of_the_target_only_score(own: str, tmp_path: Path, single: Confi
     X, y = blobs([0, 1, 8], 20, 0.3)
     for name, labels in (("true", y), ("shuffled", rng.permutation(y))):
         np.savez(tmp_path / f"{name}.npz", X=X, y=labels)
-    methods = ["usfda", "shot", "osbp"]
+    methods = ["mixture", "shot", "osbp"]
     found = {}
     for name in ("true", "shuffled"):
         task = task_in(tmp_path, name)
@@ -418,7 +418,7 @@ def test_images_are_read_once(photos: Path, new_photos: Path, tmp_path: Path, ca
     rows = compare(
         [Task("t", "t", tmp_path / "source", tmp_path / "target")],
         tmp_path / "out",
-        methods=["usfda", "paper", "usfda-b", "source-only"],
+        methods=["mixture", "usfda", "usfda-b", "source-only"],
         seeds=2,
         backbone="pixels",
         settings=QUICK,
@@ -438,8 +438,8 @@ def test_usfda_alone_needs_no_negatives(photos: Path, new_photos: Path, tmp_path
         return sum(store["vectors"] for store in store_info(cache)["stores"].values())
 
     images = len({file.read_bytes() for folder in (photos, new_photos) for file in folder.rglob("*.png")})
-    assert vectors_with("usfda") == images
-    assert vectors_with("paper") > images
+    assert vectors_with("mixture") == images
+    assert vectors_with("usfda") > images
 
 
 def test_images_of_several_tasks_are_read_once(photos: Path, tmp_path: Path, single: Config) -> None:

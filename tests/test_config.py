@@ -17,7 +17,7 @@ import torch
 from conftest import blobs
 
 import usfda
-from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure
+from usfda import Config, InputError, Model, ProcurementSettings, UsfdaSettings, adapt, load, procure
 from usfda.config import available_cores, default_cache
 from usfda.features.store import store_info
 
@@ -73,7 +73,7 @@ def test_two_configurations_do_not_disturb_each_other(photos: Path, new_photos: 
     def work(name: str, source: Path) -> tuple[Watch, np.ndarray]:
         watch = Watch()
         config = Config(threads=1, cache=tmp_path / name, progress=watch)
-        model = procure(source, backbone="pixels", method="usfda", config=config)
+        model = procure(source, backbone="pixels", method="mixture", config=config)
         return watch, model.predict_proba(source, config=config)
 
     before = dict(os.environ)
@@ -99,7 +99,7 @@ def test_torch_has_its_threads_back(vector_model: Model, threads: int) -> None:
         procure(X, y, settings=FEW, config=config)
         assert watch.threads == {threads}
         assert torch.get_num_threads() == 3
-        adapt(vector_model, X, method="paper", settings=PaperSettings(steps=2), config=config)
+        adapt(vector_model, X, method="usfda", settings=UsfdaSettings(steps=2), config=config)
         assert watch.threads == {threads}
         assert torch.get_num_threads() == 3
     finally:
@@ -131,14 +131,14 @@ def test_the_seeds_of_others_are_left_alone(vector_model: Model) -> None:
     torch.manual_seed(3)
     np.random.seed(3)  # noqa: NPY002
     procure(X, y, settings=FEW)
-    adapt(vector_model, X, method="paper", settings=PaperSettings(steps=2))
+    adapt(vector_model, X, method="usfda", settings=UsfdaSettings(steps=2))
     adapt(vector_model, X)
     assert (torch.rand(1).item(), np.random.rand()) == expected  # noqa: NPY002
 
 
 def test_threads_change_no_more_than_rounding(photos: Path) -> None:
     one, two = (
-        procure(photos, backbone="pixels", method="usfda", config=Config(threads=n, cache=None)) for n in (1, 2)
+        procure(photos, backbone="pixels", method="mixture", config=Config(threads=n, cache=None)) for n in (1, 2)
     )
     for name, tensor in one.vendor.tensors().items():
         assert tensor == pytest.approx(two.vendor.tensors()[name], rel=1e-4, abs=1e-4)
@@ -192,12 +192,12 @@ print(json.dumps([labels.tolist(), [name for name in names if name in sys.module
 """
 
 
-@pytest.mark.parametrize("method", ["usfda", "paper"])
+@pytest.mark.parametrize("method", ["mixture", "usfda"])
 def test_a_model_decides_without_torch_and_without_a_place_to_write(
     vector_model: Model, tmp_path: Path, method: Any
 ) -> None:
     X, _ = blobs([0, 1, 7], 10, seed=1)
-    settings = PaperSettings(steps=2) if method == "paper" else None
+    settings = UsfdaSettings(steps=2) if method == "usfda" else None
     adapted = adapt(vector_model, X, method=method, settings=settings)
     adapted.save(tmp_path / "m.usfda")
     np.save(tmp_path / "X.npy", X)

@@ -21,7 +21,7 @@ from usfda.backbones.zoo import get_backbone
 from usfda.cli.main import main
 from usfda.data.images import read_file
 from usfda.data.reading import read
-from usfda.methods.heads import HEADS, FirstUsfdaHead, PrototypeHead
+from usfda.methods.heads import HEADS, ClassMeansHead, FirstMixtureHead
 
 DOCS = Path(__file__).parents[1] / "docs" / "export.md"
 CONFIG = Config(cache=None)
@@ -33,17 +33,17 @@ Run = Callable[..., tuple[int, str]]
 def models(photos: Path, new_photos: Path) -> dict[str, Model]:
     """One for each head, and those that know classes which they were taught."""
     vendor = usfda.procure(photos, backbone="pixels", settings=QUICK, config=CONFIG)
-    alone = usfda.procure(photos, backbone="pixels", method="usfda", config=CONFIG)
-    paper = usfda.adapt(vendor, new_photos, method="paper", settings={"steps": 5}, config=CONFIG)
+    alone = usfda.procure(photos, backbone="pixels", method="mixture", config=CONFIG)
+    paper = usfda.adapt(vendor, new_photos, method="usfda", settings={"steps": 5}, config=CONFIG)
     client = usfda.adapt(vendor, new_photos, config=CONFIG)
     assert client.findings is not None
     clusters = [cluster.number for cluster in client.findings.clusters]
     assert len(clusters) > 1
     return {
         "source": vendor,
-        "prototypes": alone,
-        "paper": paper,
-        "usfda": client,
+        "class-means": alone,
+        "usfda": paper,
+        "mixture": client,
         "taught": usfda.teach(client, names={clusters[0]: "new"}),
         "nothing unknown": usfda.teach(client, names={c: f"new{c}" for c in range(1, 1 + _clusters(client))}),
     }
@@ -54,7 +54,7 @@ def _clusters(model: Model) -> int:
 
 
 def test_every_head_is_among_the_models(models: dict[str, Model]) -> None:
-    assert {model.head.name for model in models.values()} == set(HEADS) - {FirstUsfdaHead.name}
+    assert {model.head.name for model in models.values()} == set(HEADS) - {FirstMixtureHead.name}
     assert models["taught"].classes_[-1] == "new"
     assert _clusters(models["nothing unknown"]) == 0
 
@@ -91,7 +91,7 @@ def agrees(file: Path, model: Model, images: np.ndarray, strictness: float | Non
     return np.asarray(label)
 
 
-@pytest.mark.parametrize("name", ["source", "prototypes", "paper", "usfda", "taught", "nothing unknown"])
+@pytest.mark.parametrize("name", ["source", "class-means", "usfda", "mixture", "taught", "nothing unknown"])
 def test_a_file_answers_as_its_model(models: dict[str, Model], name: str, new_photos: Path, tmp_path: Path) -> None:
     model, file = models[name], tmp_path / "model.onnx"
     assert usfda.export_onnx(model, file, config=CONFIG) is None
@@ -112,7 +112,7 @@ def test_a_file_answers_as_its_model(models: dict[str, Model], name: str, new_ph
 def test_the_strictness_of_the_adaptation_is_the_default(
     models: dict[str, Model], new_photos: Path, tmp_path: Path
 ) -> None:
-    strict = usfda.adapt(models["prototypes"], new_photos, strictness=0.9, config=CONFIG)
+    strict = usfda.adapt(models["class-means"], new_photos, strictness=0.9, config=CONFIG)
     usfda.export_onnx(strict, tmp_path / "model.onnx", config=CONFIG)
     images = blended(strict, new_photos)
     given = agrees(tmp_path / "model.onnx", strict, images)
@@ -126,7 +126,7 @@ def test_what_the_file_says_of_itself(tmp_path: Path) -> None:
     folder = write_photos(tmp_path / "photos", [0, 1, 2], 5)
     for kind, name in names.items():
         (folder / kind).rename(folder / name)
-    model = usfda.procure(folder, backbone="pixels", method="usfda", config=CONFIG)
+    model = usfda.procure(folder, backbone="pixels", method="mixture", config=CONFIG)
     usfda.export_onnx(model, str(tmp_path / "model.onnx"), config=CONFIG)
     session = session_of(tmp_path / "model.onnx")
     about = session.get_modelmeta().custom_metadata_map
@@ -167,7 +167,7 @@ def network(opset: int, batch: int | str = "n", domain: str = "", ir_version: in
     value = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
-        "usfda",
+        "mixture",
         [value("image", TensorProto.FLOAT, [batch, 3, 20, 28])]
         + [value(name, TensorProto.FLOAT, array.shape) for name, array in weights.items()],
         [value("probabilities", TensorProto.FLOAT, [batch, 10])],
@@ -186,7 +186,7 @@ def test_backbones_of_all_kinds(
     photos: Path, tmp_path: Path, opset: int, batch: int | str, domain: str, ir_version: int
 ) -> None:
     backbone = network(opset, batch, domain, ir_version)
-    model = usfda.procure(photos, backbone=backbone, method="usfda", config=CONFIG)
+    model = usfda.procure(photos, backbone=backbone, method="mixture", config=CONFIG)
     usfda.export_onnx(model, tmp_path / "model.onnx", config=CONFIG)
     onnx.checker.check_model(onnx.load(tmp_path / "model.onnx"), full_check=True)
     images = prepared(model, photos)
@@ -199,13 +199,13 @@ def test_backbones_of_all_kinds(
 
 
 def test_a_backbone_that_cannot_be_brought_to_a_later_opset(photos: Path, tmp_path: Path) -> None:
-    model = usfda.procure(photos, backbone=network(9, ir_version=1), method="usfda", config=CONFIG)
+    model = usfda.procure(photos, backbone=network(9, ir_version=1), method="mixture", config=CONFIG)
     with pytest.raises(usfda.InputError, match="backbone mine: opset 9 cannot be brought to 13"):
         usfda.export_onnx(model, tmp_path / "model.onnx", config=CONFIG)
     assert list(tmp_path.iterdir()) == []
 
 
-class OtherScale(PrototypeHead):
+class OtherScale(ClassMeansHead):
     """Decides in another way than the head whose formula is exported."""
 
     def probability(self, v: np.ndarray) -> np.ndarray:
@@ -215,9 +215,9 @@ class OtherScale(PrototypeHead):
 
 
 def test_a_file_that_answers_otherwise_is_refused(models: dict[str, Model], tmp_path: Path) -> None:
-    right, file = models["prototypes"], tmp_path / "model.onnx"
-    assert right.vendor.geometry is not None
-    head = OtherScale(right.vendor.geometry)
+    right, file = models["class-means"], tmp_path / "model.onnx"
+    assert right.vendor.class_statistics is not None
+    head = OtherScale(right.vendor.class_statistics)
     wrong = Model(right.classes_, right.vendor, head, right.backbone, dict(right.card))
     with pytest.raises(RuntimeError, match="does not predict as the model does"):
         usfda.export_onnx(wrong, file, config=CONFIG)
@@ -240,7 +240,7 @@ def quantised_operators(file: Path) -> set[str]:
 
 
 def test_int8(photos: Path, new_photos: Path, tmp_path: Path) -> None:
-    model, file = usfda.procure(photos, backbone=network(17), method="usfda", config=CONFIG), tmp_path / "small.onnx"
+    model, file = usfda.procure(photos, backbone=network(17), method="mixture", config=CONFIG), tmp_path / "small.onnx"
     measured = usfda.export_onnx(model, file, calibrate=new_photos, config=CONFIG)
     assert measured is not None
     onnx.checker.check_model(onnx.load(file), full_check=True)
@@ -287,7 +287,7 @@ def outliers() -> Backbone:
 
 
 def test_int8_of_products_alone_where_all_of_it_changes_too_much(photos: Path, tmp_path: Path) -> None:
-    model = usfda.procure(photos, backbone=outliers(), method="usfda", config=CONFIG)
+    model = usfda.procure(photos, backbone=outliers(), method="mixture", config=CONFIG)
     measured = usfda.export_onnx(model, tmp_path / "small.onnx", calibrate=photos, config=CONFIG)
     assert measured is not None
     assert measured.operators == ("MatMul",)
@@ -312,7 +312,7 @@ def test_the_command(run: Run, photos: Path, tmp_path: Path) -> None:
     (tmp_path / "mine.onnx").write_bytes(network(17).onnx)
     (tmp_path / "mine.onnx.json").write_text(json.dumps(network(17).record))
     mine = f"onnx:{tmp_path}/mine.onnx"
-    model = usfda.procure(photos, backbone=mine, method="usfda", config=CONFIG)
+    model = usfda.procure(photos, backbone=mine, method="mixture", config=CONFIG)
     model.save(tmp_path / "m.usfda", backbone=False)
     call = ("export", tmp_path / "m.usfda", "-o", tmp_path / "new" / "model.onnx")
     code, said = run(*call)
@@ -351,9 +351,9 @@ def test_bad_calls(
     run: Run, models: dict[str, Model], photos: Path, tmp_path: Path, args: list[str], says: str
 ) -> None:
     places = {name: tmp_path / f"{name}.usfda" for name in ("features", "images", "mine")}
-    usfda.procure(*blobs([0, 1], 5), method="usfda").save(places["features"])
-    models["prototypes"].save(places["images"])
-    usfda.procure(photos, backbone=network(17), method="usfda", config=CONFIG).save(places["mine"])
+    usfda.procure(*blobs([0, 1], 5), method="mixture").save(places["features"])
+    models["class-means"].save(places["images"])
+    usfda.procure(photos, backbone=network(17), method="mixture", config=CONFIG).save(places["mine"])
     np.savez(tmp_path / "f.npz", X=blobs([0], 3)[0])
     (tmp_path / "bad.png").write_text("no image")
     places |= {"photos": photos, "vectors": tmp_path / "f.npz", "tmp": tmp_path}
@@ -375,7 +375,7 @@ def test_without_usfda(models: dict[str, Model], tmp_path: Path) -> None:
     done = subprocess.run([*install, "onnxruntime", "numpy", "pillow"], capture_output=True, text=True, check=False)
     if done.returncode:
         pytest.skip(f"pip cannot install onnxruntime, numpy and pillow here: {done.stderr.strip()[-200:]}")
-    model = models["usfda"]
+    model = models["mixture"]
     usfda.export_onnx(model, tmp_path / "model.onnx", config=CONFIG)
     for kind in (0, 1, 4):
         picture = Image.fromarray(texture(kind, np.random.default_rng(kind), side=480, invert=True))
@@ -388,4 +388,4 @@ def test_without_usfda(models: dict[str, Model], tmp_path: Path) -> None:
         assert label == own.label
         assert float(score) == pytest.approx(own.score, abs=2e-4)
     gone = subprocess.run([python, "-I", "-c", "import usfda"], capture_output=True, text=True, check=False)
-    assert "No module named 'usfda'" in gone.stderr
+    assert "No module named 'mixture'" in gone.stderr

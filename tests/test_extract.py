@@ -256,7 +256,7 @@ def test_a_class_that_is_lost_is_named(photos: Path, tmp_path: Path) -> None:
     assert found.labels.tolist() == ["a", "a"]
     assert sorted(found.empty) == ["b", "c"]
     with pytest.raises(InputError, match="fewer than two usable images in class b, c"):
-        procure(samples, backbone="pixels", method="usfda")
+        procure(samples, backbone="pixels", method="mixture")
 
 
 def test_progress_is_shown_where_there_is_a_text(photos: Path, cache: Path) -> None:
@@ -287,7 +287,7 @@ def vectors_in(cache: Path) -> int:
 
 def test_procure_goes_on_after_sigkill(tmp_path: Path, cache: Path) -> None:
     source = write_photos(tmp_path / "source", [0, 1, 2], 400)
-    call = [sys.executable, "-m", "usfda", "procure", str(source), "-o", str(tmp_path / "m.usfda"), "--for", "usfda"]
+    call = [sys.executable, "-m", "usfda", "procure", str(source), "-o", str(tmp_path / "m.usfda"), "--for", "mixture"]
     call += ["--backbone", "pixels", "--cache", str(cache)]
     process = subprocess.Popen(call, stderr=subprocess.DEVNULL)
     deadline = time.monotonic() + 120
@@ -309,7 +309,7 @@ def test_procure_goes_on_after_sigkill(tmp_path: Path, cache: Path) -> None:
 def test_a_model_predicts_where_nothing_can_be_written(
     photos: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model: Model = procure(photos, backbone="pixels", method="usfda", config=Config(cache=None))
+    model: Model = procure(photos, backbone="pixels", method="mixture", config=Config(cache=None))
     (tmp_path / "file").touch()
     with_store = model.predict_proba(photos)
     without = model.predict_proba(photos, config=Config(cache=None))

@@ -177,7 +177,7 @@ def test_a_command_that_cannot_load_its_libraries_says_so(most: int) -> None:
     code = (
         "resource.setrlimit(resource.RLIMIT_AS, (int(sys.argv[1]) << 20,) * 2)\n"
         "from usfda.__main__ import main\n"
-        "sys.argv = ['usfda', 'predict', 'm.usfda', 'photos']; sys.exit(main())"
+        "sys.argv = ['mixture', 'predict', 'm.usfda', 'photos']; sys.exit(main())"
     )
     ended = in_little_memory(code, most)
     assert ended.returncode == 1
@@ -271,7 +271,7 @@ def test_processes_leave_with_a_comparison_that_is_killed(tmp_path: Path) -> Non
 
 def test_a_service_answers_where_vectors_cannot_be_kept(tmp_path: Path) -> None:
     vendor, source = tmp_path / "vendor.usfda", write_photos(tmp_path / "source", [0, 1], 10)
-    procure(source, method="usfda", backbone="pixels").save(vendor)
+    procure(source, method="mixture", backbone="pixels").save(vendor)
     photos = write_grainy_photos(tmp_path / "photos", [0, 1], 4)
     with running(vendor, tmp_path / "data") as port, client(port) as web:
         assert web.send_images(photos).status_code == 200

@@ -87,11 +87,11 @@ def test_commands_take_a_file(name: str, unpacked: Unpacked, capsys: pytest.Capt
 
 
 def test_what_was_procured_long_ago_can_be_adapted_now(unpacked: Unpacked) -> None:
-    for name, method in (("format-1-procured", "paper"), ("format-2-procured", "paper"), ("format-2-usfda", "usfda")):
-        settings: Any = {"steps": 2} if method == "paper" else None
+    for name, method in (("format-1-procured", "usfda"), ("format-2-procured", "usfda"), ("format-2-usfda", "mixture")):
+        settings: Any = {"steps": 2} if method == "usfda" else None
         adapted = adapt(unpacked(name), IMAGES, method=method, settings=settings, config=CONFIG)  # type: ignore[arg-type]
         assert adapted.head.name == method
-    with pytest.raises(InputError, match="procured for method paper alone and cannot be adapted with method usfda"):
+    with pytest.raises(InputError, match="procured for method usfda alone and cannot be adapted with method mixture"):
         adapt(unpacked("format-1-procured"), IMAGES, config=CONFIG)
 
 
@@ -117,7 +117,7 @@ def test_a_format_that_was_never_released_says_what_to_do(unpacked: Unpacked) ->
 def test_a_file_of_a_newer_version_says_so(
     unpacked: Unpacked, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = unpacked(f"format-{FORMAT}-usfda")
+    file = unpacked(f"format-{FORMAT}-mixture")
     says = f"its format is {FORMAT + 1} and this version of usfda reads 1 to {FORMAT}: a newer version made it; upgrade"
 
     def newer(card: dict[str, Any]) -> dict[str, Any]:

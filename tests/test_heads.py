@@ -13,9 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from usfda import InputError, Model, PaperSettings, adapt, load, procure
+from usfda import InputError, Model, UsfdaSettings, adapt, load, procure
 from usfda.methods.decision import known_score
-from usfda.methods.heads import HEADS, FirstUsfdaHead, Head, UsfdaHead, starting_head
+from usfda.methods.heads import HEADS, FirstMixtureHead, Head, MixtureHead, starting_head
 from usfda.methods.usfda.networks import D, from_arrays, make_f
 from usfda.methods.vendor import Tensors, Vendor, own_part, run_f
 
@@ -32,14 +32,14 @@ def models(vector_model: Model) -> dict[str, Model]:
     target = np.concatenate([KNOWN, NEW])
     made = {
         "source": vector_model,
-        "prototypes": procure(X, y, method="usfda"),
-        "paper": adapt(vector_model, target, method="paper", settings=PaperSettings(steps=60)),
-        "usfda": adapt(vector_model, target),
+        "class-means": procure(X, y, method="mixture"),
+        "usfda": adapt(vector_model, target, method="usfda", settings=UsfdaSettings(steps=60)),
+        "mixture": adapt(vector_model, target),
     }
-    head, card = made["usfda"].head, dict(made["usfda"].card)
-    assert isinstance(head, UsfdaHead)
-    of_0_1 = FirstUsfdaHead(head.geometry, head.mean, head.centres, head.bias)
-    made["usfda-0.1"] = Model(vector_model.source_classes, vector_model.vendor, of_0_1, None, card)
+    head, card = made["mixture"].head, dict(made["mixture"].card)
+    assert isinstance(head, MixtureHead)
+    of_0_1 = FirstMixtureHead(head.class_statistics, head.mean, head.centres, head.bias)
+    made["mixture-0.1"] = Model(vector_model.source_classes, vector_model.vendor, of_0_1, None, card)
     assert {name: model.head.name for name, model in made.items()} == {name: name for name in HEADS}
     return made
 
@@ -164,7 +164,7 @@ def test_the_ssm_is_that_of_the_vendors_networks(models: dict[str, Model], name:
 def test_clusters_are_of_unknown_samples(models: dict[str, Model], name: str) -> None:
     for s in (0.2, 0.9):
         decided = models[name].decide(SAMPLES, s)
-        assert (decided.cluster is None) == (not name.startswith("usfda"))
+        assert (decided.cluster is None) == (not name.startswith("mixture"))
         if decided.cluster is not None:
             assert np.array_equal(decided.cluster > 0, ~decided.known)
 
@@ -226,8 +226,8 @@ def test_the_parts_of_a_head_in_the_file(models: dict[str, Model], name: str) ->
 
 
 def test_the_client_starts_from_the_networks_or_else_from_the_prototypes(models: dict[str, Model]) -> None:
-    assert starting_head(models["usfda"].vendor).name == "source"
-    assert starting_head(models["prototypes"].vendor).name == "prototypes"
+    assert starting_head(models["mixture"].vendor).name == "source"
+    assert starting_head(models["class-means"].vendor).name == "class-means"
 
 
 @dataclass(frozen=True)
@@ -236,7 +236,7 @@ class Fixed(Head):
 
     p: Any
     name = part = "fixed"
-    needs = "geometry"
+    needs = "class_statistics"
 
     def probability(self, v: np.ndarray) -> np.ndarray:
         return np.asarray(self.p)
@@ -250,7 +250,7 @@ class Fixed(Head):
 
 
 def fixed(models: dict[str, Model], p: Any) -> Model:
-    return Model(["a", "b"], models["prototypes"].vendor, Fixed(p), None, {"deployment": None})
+    return Model(["a", "b"], models["class-means"].vendor, Fixed(p), None, {"deployment": None})
 
 
 @pytest.mark.parametrize(
@@ -276,7 +276,7 @@ def test_a_head_that_fails_is_an_error(models: dict[str, Model]) -> None:
 
 def test_no_sample_of_paper_with_a_high_score_is_unknown(models: dict[str, Model]) -> None:
     """Fault: the score was the share of all source classes, the label the argmax: one with score .72 was unknown."""
-    for name in ("source", "paper"):
+    for name in ("source", "usfda"):
         decided = models[name].decide(SAMPLES)
         assert np.array_equal(decided.known, decided.score >= 0.5)
         labels = models[name].predict(SAMPLES)
@@ -291,7 +291,7 @@ def torch_f(weights: Tensors, X: np.ndarray) -> torch.Tensor:
 
 
 def test_f_is_that_of_torch(models: dict[str, Model]) -> None:
-    for name, part in (("source", "F_s"), ("paper", "F_t")):
+    for name, part in (("source", "F_s"), ("usfda", "F_t")):
         head, vendor = models[name].head.tensors(), models[name].vendor.tensors()
         weights = head if part == "F_t" else own_part(vendor, "F_s")
         expected = torch_f(weights, SAMPLES).numpy()
@@ -305,7 +305,7 @@ def test_the_papers_decision_is_the_argmax_over_all_classes(models: dict[str, Mo
     networks = model.vendor.networks
     assert networks is not None
     d = from_arrays(D(networks.classes, networks.negative_classes), networks.D)
-    weights = {"source": networks.F_s, "paper": models["paper"].head.tensors()}
+    weights = {"source": networks.F_s, "usfda": models["usfda"].head.tensors()}
     for name, f in weights.items():
         with torch.no_grad():
             z = d(torch_f(f, SAMPLES)).softmax(1).numpy()

@@ -17,19 +17,21 @@ from scipy.special import softmax
 from usfda import Features, InputError, Model, adapt, load, procure
 from usfda.backbones.zoo import get_backbone
 from usfda.methods.mixture import classifier, fit, statistics
-from usfda.methods.mixture.class_statistics import fit_geometry
-from usfda.methods.mixture.learned import LearnedDecision, LearnedSplitter, load_decision, summary
+from usfda.methods.mixture.class_statistics import fit_class_statistics
+from usfda.methods.mixture.learned import LearnedDecision, LearnedSplitter, aggregates, load_decision
 from usfda.methods.mixture.neighbours import NeighbourGraph
 from usfda.methods.mixture.target import TargetView
-from usfda.methods.settings import UsfdaSettings
+from usfda.methods.settings import MixtureSettings
 from usfda.methods.vendor import ClassifierStatistics, Vendor, signed_root
 
 
 def view_of(X: np.ndarray, target: np.ndarray, y: np.ndarray, known: ClassifierStatistics | None = None) -> TargetView:
     """A target as the mixture sees it."""
-    geometry = fit_geometry(X, y, y.max() + 1)
+    class_statistics = fit_class_statistics(X, y, y.max() + 1)
     x, one = signed_root(target), np.ones(len(target))
-    return fit.view_of(Vendor(None, geometry, known), fit.Points(x, one, one), y.max() + 1, UsfdaSettings(), 0)
+    return fit.view_of(
+        Vendor(None, class_statistics, known), fit.WeightedSamples(x, one, one), y.max() + 1, MixtureSettings(), 0
+    )
 
 
 def source_and_target(shift: float = 0.5) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -121,7 +123,7 @@ def test_the_verdict_does_not_depend_on_the_vendors_networks() -> None:
     X, names = blobs([0, 1, 2, 3, 4], 30)
     target = blobs([0, 1, 2, 7, 8], 30, shift=0.5, seed=1)[0]
     small = {"iterations": 20, "update_every": 10}
-    without, both = (procure(X, names, method=method, settings=small) for method in ("usfda", "all"))
+    without, both = (procure(X, names, method=method, settings=small) for method in ("mixture", "all"))
     checks = [adapt(model, target).card["deployment"]["check"] for model in (without, both)]
     assert checks[0]["expected"].pop("source_network") is None
     assert checks[1]["expected"].pop("source_network") is not None
@@ -198,7 +200,7 @@ def test_the_classifier_of_an_onnx_file_is_its_second_output(
     assert backbone.last_layer is not None
     np.testing.assert_array_equal(backbone.last_layer[0], weight)
     np.testing.assert_array_equal(backbone.last_layer[1], bias)
-    vendor = procure(photos, method="usfda", backbone=backbone)
+    vendor = procure(photos, method="mixture", backbone=backbone)
     assert vendor.vendor.classifier is not None
     vendor.save(tmp_path / "v.usfda")
     again = load(tmp_path / "v.usfda")
@@ -206,8 +208,8 @@ def test_the_classifier_of_an_onnx_file_is_its_second_output(
     np.testing.assert_array_equal(again.vendor.classifier.share, vendor.vendor.classifier.share)
     one, other = (adapt(model, new_photos) for model in (vendor, again))
     assert one.card["deployment"]["check"] == other.card["deployment"]["check"]
-    assert procure(photos, method="usfda", backbone=plain).vendor.classifier is None
-    assert procure(photos, method="usfda", backbone=backbone, private=True).vendor.classifier is None
+    assert procure(photos, method="mixture", backbone=plain).vendor.classifier is None
+    assert procure(photos, method="mixture", backbone=backbone, private=True).vendor.classifier is None
 
 
 @given(st.integers(0, 50))
@@ -217,7 +219,7 @@ def test_the_summary_is_of_shares(seed: int) -> None:
     outputs = load_decision().outputs({"b": rng.normal(size=n)}, {"K": 1.0})
     w = np.full(n, 1 / n)
     label, known = rng.integers(0, 3, n), rng.random(n) < 0.5
-    found = summary(outputs, w, rng.integers(0, 3, n), label, known)
+    found = aggregates(outputs, w, rng.integers(0, 3, n), label, known)
     assert np.isfinite(found).all()
     assert (found[[0, 1, 2, 3, 6, 12, 13, 14]] <= 1 + 1e-9).all()
 
@@ -285,4 +287,4 @@ def test_figures_of_the_training_are_those_of_the_package() -> None:
 
 def test_vectors_without_a_backbone_have_no_classifier() -> None:
     X, names = blobs([0, 1, 2], 20)
-    assert procure(Features(X, np.asarray(names)), method="usfda").vendor.classifier is None
+    assert procure(Features(X, np.asarray(names)), method="mixture").vendor.classifier is None

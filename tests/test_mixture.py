@@ -9,18 +9,18 @@ from conftest import blobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from usfda import InputError, Model, UsfdaSettings, adapt, load, procure, teach
+from usfda import InputError, MixtureSettings, Model, adapt, load, procure, teach
 from usfda.data.reading import UNKNOWN
 from usfda.methods.mixture.checks import absent_classes
-from usfda.methods.mixture.class_statistics import fit_geometry
-from usfda.methods.mixture.fit import Points, components, smooth_over_neighbours, summarise
+from usfda.methods.mixture.class_statistics import fit_class_statistics
+from usfda.methods.mixture.fit import WeightedSamples, components, make_coreset, smooth_over_neighbours
 from usfda.methods.mixture.neighbours import mutual_neighbours
 from usfda.methods.mixture.split import two_components
 from usfda.methods.mixture.target import TargetView
-from usfda.methods.vendor import Geometry, Vendor
+from usfda.methods.vendor import ClassStatistics, Vendor
 from usfda.metrics import one_shot
 
-USFDA = UsfdaSettings()
+USFDA = MixtureSettings()
 
 
 def unit(rows: np.ndarray) -> np.ndarray:
@@ -33,12 +33,12 @@ def rooted(X: np.ndarray) -> np.ndarray:
     return root
 
 
-def own_geometry(model: Model) -> Geometry:
-    assert model.vendor.geometry is not None
-    return model.vendor.geometry
+def own_geometry(model: Model) -> ClassStatistics:
+    assert model.vendor.class_statistics is not None
+    return model.vendor.class_statistics
 
 
-def numpy_geometry(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+def numpy_class_statistics(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """W, which whitens the shrunk covariance within the classes, the mean of the class means, and the prototypes."""
     d, classes = X.shape[1], range(y.max() + 1)
     x = rooted(X)
@@ -50,28 +50,30 @@ def numpy_geometry(X: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray
     return W, mean, unit(np.stack([z[y == c].mean(0) for c in classes]))
 
 
-def agree_with_numpy(home: Geometry, X: np.ndarray, y: np.ndarray, floor_within: float = 1e-3) -> None:
-    """Cohesion leaves the sample out; the floor holds each half of every class against the geometry of the other."""
-    W, mean, prototypes = numpy_geometry(X, y)
+def agree_with_numpy(home: ClassStatistics, X: np.ndarray, y: np.ndarray, quantile_within: float = 1e-3) -> None:
+    """The within-class similarity leaves the sample out; the quantile is of the other half."""
+    W, mean, prototypes = numpy_class_statistics(X, y)
     z = unit((rooted(X) - mean) @ W.T)
     assert home.whitener == pytest.approx(W, rel=1e-3, abs=1e-3)
-    assert home.mean == pytest.approx(mean, abs=1e-4)
+    assert home.overall_mean == pytest.approx(mean, abs=1e-4)
     assert home.whiten(X, mean) == pytest.approx(z, abs=1e-4)
-    assert home.prototypes == pytest.approx(prototypes, abs=1e-4)
+    assert home.means == pytest.approx(prototypes, abs=1e-4)
     sums = np.stack([z[y == c].sum(0) for c in range(y.max() + 1)])
-    assert float(home.cohesion) == pytest.approx(np.mean((unit(sums[y] - z) * z).sum(1)), abs=1e-4)
+    assert float(home.within_class_similarity) == pytest.approx(np.mean((unit(sums[y] - z) * z).sum(1)), abs=1e-4)
     cosines = []
     halves = np.arange(0, len(y), 2), np.arange(1, len(y), 2)  # the classes stand one after the other
     for fitted, rest in (halves, halves[::-1]):
-        W, mean, prototypes = numpy_geometry(X[fitted], y[fitted])
+        W, mean, prototypes = numpy_class_statistics(X[fitted], y[fitted])
         cosines.append((unit((rooted(X[rest]) - mean) @ W.T) * prototypes[y[rest]]).sum(1))
-    assert float(home.floor) == pytest.approx(np.quantile(np.concatenate(cosines), 0.05), abs=floor_within)
+    assert float(home.similarity_quantile) == pytest.approx(
+        np.quantile(np.concatenate(cosines), 0.05), abs=quantile_within
+    )
 
 
 def test_geometry_against_numpy() -> None:
     X, names = blobs([0, 1, 2], 7, d=5)
     y = np.unique(names, return_inverse=True)[1]
-    agree_with_numpy(fit_geometry(X, y, 3), X, y)
+    agree_with_numpy(fit_class_statistics(X, y, 3), X, y)
 
 
 class Watched:
@@ -94,7 +96,7 @@ def test_geometry_takes_its_samples_in_pieces() -> None:
     X, names = blobs([0, 1, 2], 4000, d=5)
     y = np.unique(names, return_inverse=True)[1]
     watched = Watched(X)
-    agree_with_numpy(fit_geometry(watched, y, 3), X, y, floor_within=0.01)
+    agree_with_numpy(fit_class_statistics(watched, y, 3), X, y, quantile_within=0.01)
     assert watched.most <= 4096
 
 
@@ -102,7 +104,7 @@ def test_geometry_takes_its_samples_in_pieces() -> None:
 def test_geometry_of_few_or_constant_samples_is_finite(samples: int) -> None:
     y = np.repeat([0, 1], samples)
     for X in (np.zeros((2 * samples, 4)), np.eye(4)[: 2 * samples]):
-        home = fit_geometry(X.astype(np.float32), y, 2)
+        home = fit_class_statistics(X.astype(np.float32), y, 2)
         assert all(np.isfinite(getattr(home, field.name)).all() for field in fields(home))
 
 
@@ -129,9 +131,9 @@ def view_of(similarity: np.ndarray, weight: np.ndarray | None = None) -> TargetV
     v = similarity.astype(np.float32)
     zero, w = np.zeros((), np.float32), np.ones(n) if weight is None else weight
     eye = np.eye(k, dtype=np.float32)
-    geometry = Geometry(eye, eye, np.zeros(k, np.float32), zero, zero)
+    class_statistics = ClassStatistics(eye, eye, np.zeros(k, np.float32), zero, zero)
     graph = mutual_neighbours(unit(v), k, 10)
-    return TargetView(Vendor(None, geometry), eye, v, w, v.mean(0), v, np.ones(n), v, v, graph)
+    return TargetView(Vendor(None, class_statistics), eye, v, w, v.mean(0), v, np.ones(n), v, v, graph)
 
 
 def scores(known: int, unknown: int, classes: int = 8, seed: int = 0) -> np.ndarray:
@@ -171,7 +173,7 @@ def test_log_odds_of_any_scores_are_finite_and_monotone(n: int, k: int, seed: in
 
 def mixture_of(v: np.ndarray, known: np.ndarray, prototypes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Centres and masses for samples of which some are known."""
-    points = Points(v, np.ones(len(v)), np.ones(len(v)))
+    points = WeightedSamples(v, np.ones(len(v)), np.ones(len(v)))
     return components(v, (v @ prototypes.T).argmax(1), known, prototypes, points, USFDA, 0)
 
 
@@ -255,7 +257,7 @@ def test_the_same_seed_gives_the_same_model_and_a_large_target_a_part_of_it(vect
     one, two = (adapt(vector_model, X, seed=3).head.tensors() for _ in range(2))
     assert np.array_equal(one["centres"], two["centres"])
     assert len(X) < USFDA.most
-    part = adapt(vector_model, X, seed=3, settings=UsfdaSettings(most=100))
+    part = adapt(vector_model, X, seed=3, settings=MixtureSettings(most=100))
     assert not np.array_equal(part.head.tensors()["centres"], one["centres"])
     assert not np.array_equal(part.head.tensors()["mean"], one["mean"])  # of the same samples as all else in the file
     assert np.mean(part.predict(X) == np.where(np.isin(y, part.classes_), y, "unknown")) > 0.85
@@ -263,7 +265,7 @@ def test_the_same_seed_gives_the_same_model_and_a_large_target_a_part_of_it(vect
 
 def test_strictness_moves_from_never_to_readily(vector_model: Model, tmp_path: Path) -> None:
     X, _ = blobs([0, 1, 2, 7, 8], 30, shift=1.0, seed=1)
-    calls: tuple[dict[str, Any], ...] = ({"method": "usfda"}, {"method": "paper", "settings": {"steps": 60}})
+    calls: tuple[dict[str, Any], ...] = ({"method": "mixture"}, {"method": "usfda", "settings": {"steps": 60}})
     for call in calls:
         adapted = adapt(vector_model, X, **call)
         shares = [np.mean(adapted.predict(X, s) == "unknown") for s in (0, 0.2, 0.5, 0.8, 1)]
@@ -283,7 +285,7 @@ def test_strictness_moves_from_never_to_readily(vector_model: Model, tmp_path: P
 def test_what_adapt_reports_is_what_the_model_does(vector_model: Model, strictness: float, most: int) -> None:
     """Faults: the strictness was ignored by clusters and examples; cluster sizes were those of a part."""
     X, _ = blobs([0, 1, 2, 7, 8], 40, shift=1.0, seed=1)
-    adapted = adapt(vector_model, X, strictness=strictness, settings=UsfdaSettings(most=most))
+    adapted = adapt(vector_model, X, strictness=strictness, settings=MixtureSettings(most=most))
     decided = adapted.decide(X)
     card = adapted.card["deployment"]
     assert decided.cluster is not None
@@ -338,13 +340,13 @@ def test_where_the_class_means_are_expected_to_be_better_they_are_used(
     vector_model: Model, pessimist: Path, tmp_path: Path
 ) -> None:
     X, _ = blobs([0, 1, 2, 7], 30, shift=0.5, seed=1)
-    assert adapt(vector_model, X).head.name == "usfda"
+    assert adapt(vector_model, X).head.name == "mixture"
     adapted = adapt(vector_model, X, settings={"weights": str(pessimist)})
     check = adapted.card["deployment"]["check"]
     assert check["verdict"] == "kept"
     assert check["expected"]["adapted"] < check["expected"]["class_means"]
     assert adapted.adapted
-    assert adapted.head.name == "prototypes"
+    assert adapted.head.name == "class-means"
     assert adapted.examples == {}
     adapted.save(tmp_path / "m.usfda")
     assert load(tmp_path / "m.usfda").adapted
@@ -380,8 +382,8 @@ def nearest_single_sample(adapted: Model, X: np.ndarray) -> float:
     Rows that are the vendor's own prototypes say nothing of the target.
     """
     saved, home = adapted.head.tensors(), own_geometry(adapted)
-    own = ~(saved["centres"][:, None] == home.prototypes[None]).all(2).any(1)
-    forms = np.concatenate([home.whiten(X, mean) for mean in (saved["mean"], home.mean)])
+    own = ~(saved["centres"][:, None] == home.means[None]).all(2).any(1)
+    forms = np.concatenate([home.whiten(X, mean) for mean in (saved["mean"], home.overall_mean)])
     kept = np.concatenate([saved["mean"][None], saved["summary"]])
     means = max(float(np.abs(unit(kept) @ unit(rows).T).max()) for rows in (X, rooted(X)))
     return max(means, float((unit(saved["centres"][own]) @ forms.T).max(initial=-1)))
@@ -401,7 +403,7 @@ def test_no_vector_of_a_single_sample_is_saved(vector_model: Model, seed: int) -
     """Fault: a cluster, or a class, of one sample was saved as the vector of that sample."""
     X = lone_samples(seed)
     adapted = adapt(vector_model, X)
-    if adapted.head.name == "usfda":
+    if adapted.head.name == "mixture":
         # Two blobs' own samples have a cosine of at most 0.95 with their mean; a saved vector would have 1.
         assert nearest_single_sample(adapted, X) < 0.999
 
@@ -410,7 +412,7 @@ def test_no_vector_of_a_single_sample_is_saved(vector_model: Model, seed: int) -
 def test_no_vector_of_a_single_sample_is_saved_where_all_stand_alone(vector_model: Model, classes: list[int]) -> None:
     X, _ = blobs(classes, 1, seed=4)
     adapted = adapt(vector_model, X)
-    if adapted.head.name == "usfda":
+    if adapted.head.name == "mixture":
         assert nearest_single_sample(adapted, X) < 0.999
 
 
@@ -444,7 +446,7 @@ def test_copies_of_one_image_are_one(vector_model: Model, caplog: pytest.LogCapt
     assert "one target sample, or copies of one, say nothing about their domain" in caplog.text
     target = np.concatenate([X, np.repeat(lone, 5, 0)])
     adapted = adapt(vector_model, target)
-    assert adapted.head.name == "usfda"
+    assert adapted.head.name == "mixture"
     assert nearest_single_sample(adapted, target) < 0.999
 
 
@@ -460,11 +462,11 @@ def test_a_class_of_one_sample_keeps_the_vendors_prototype() -> None:
 
 def test_the_vendors_own_statistics_have_two_samples_behind_them() -> None:
     X, y = blobs([0, 1], 2)
-    model = procure(X, y, method="usfda")
+    model = procure(X, y, method="mixture")
     home = own_geometry(model)
-    assert ((home.prototypes @ home.whiten(X, home.mean).T) < 0.999).all()
+    assert ((home.means @ home.whiten(X, home.overall_mean).T) < 0.999).all()
     with pytest.raises(InputError, match="fewer than two usable images in class c1"):
-        procure(X[:3], y[:3], method="usfda")
+        procure(X[:3], y[:3], method="mixture")
 
 
 def test_a_source_class_of_copies_is_refused(photos: Path, tmp_path: Path) -> None:
@@ -475,7 +477,7 @@ def test_a_source_class_of_copies_is_refused(photos: Path, tmp_path: Path) -> No
     for kind in ("kind1", "kind2"):
         (tmp_path / kind).symlink_to(photos / kind)
     with pytest.raises(InputError, match="fewer than two usable images in class copies"):
-        procure(tmp_path, method="usfda", backbone="pixels")
+        procure(tmp_path, method="mixture", backbone="pixels")
 
 
 def pieces_of(X: np.ndarray, count: int) -> list[np.ndarray]:
@@ -511,8 +513,8 @@ def test_a_piece_with_a_new_unknown_thing_adds_a_cluster(vector_model: Model) ->
 
 def test_only_an_adapted_model_can_be_updated(vector_model: Model) -> None:
     X, _ = blobs([0, 1, 2, 7], 10, seed=1)
-    for model, method in ((vector_model, "usfda"), (adapt(vector_model, X), "paper")):
-        with pytest.raises(InputError, match=r"only method usfda can update.*leave out --update this time"):
+    for model, method in ((vector_model, "mixture"), (adapt(vector_model, X), "usfda")):
+        with pytest.raises(InputError, match=r"only method mixture can update.*leave out --update this time"):
             adapt(model, X, update=True, method=method)  # type: ignore[arg-type]
 
 
@@ -524,18 +526,18 @@ def test_every_group_of_the_summary_has_two_images_behind_it(singles: int, group
     z = unit(rng.normal(size=(n, 5)))
     behind = np.concatenate([np.ones(singles), rng.integers(2, 9, groups)])
     component = rng.integers(0, 6, n)
-    means, counts = summarise(z, Points(z, behind, behind), component, 0)
+    means, counts = make_coreset(z, WeightedSamples(z, behind, behind), component, 0)
     assert counts.min() >= 2
     assert counts.sum() == pytest.approx(behind.sum())
     assert means.T @ counts == pytest.approx(z.T @ behind, abs=1e-3)
     assert not any(np.allclose(mean, z[i], atol=1e-6) for mean in means for i in range(singles))
 
 
-@pytest.mark.parametrize("method", ["usfda", "paper"])
+@pytest.mark.parametrize("method", ["mixture", "usfda"])
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.25, 1.0])
 def test_rejections_can_be_bounded(vector_model: Model, method: Any, share: float, tmp_path: Path) -> None:
     X, _ = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
-    few: dict[str, Any] = {"settings": {"steps": 20}} if method == "paper" else {}
+    few: dict[str, Any] = {"settings": {"steps": 20}} if method == "usfda" else {}
     adapted = adapt(vector_model, X, method=method, reject_at_most=share, **few)
     rejected = np.mean(adapted.predict(X) == "unknown")
     free = np.mean(adapt(vector_model, X, method=method, **few).predict(X) == "unknown")
@@ -561,7 +563,7 @@ def test_many_copies_of_an_image_weigh_as_one(vector_model: Model) -> None:
     lone = blobs([8], 1, seed=3)[0]
     target = np.concatenate([X, np.repeat(lone, 400, 0)])
     adapted = adapt(vector_model, target)
-    assert adapted.head.name == "usfda"
+    assert adapted.head.name == "mixture"
     assert nearest_single_sample(adapted, target) < 0.999
     assert adapted.head.tensors()["counts"].sum() == pytest.approx(len(target), rel=1e-4)
 
@@ -608,7 +610,7 @@ def test_an_update_that_is_expected_to_be_worse_keeps_what_was_there(vector_mode
     later = adapt(adapted, X[1::2], update=True, settings={"weights": str(pessimist)})
     assert later.head is adapted.head
     assert later.card["deployment"]["check"]["verdict"] == "kept"
-    assert adapt(later, X[1::2], update=True).head.name == "usfda"
+    assert adapt(later, X[1::2], update=True).head.name == "mixture"
 
 
 def test_an_update_keeps_strictness_and_bound(vector_model: Model) -> None:

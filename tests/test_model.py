@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from conftest import blobs, write_photos
 
-from usfda import Config, Features, InputError, Model, PaperSettings, adapt, load, procure
+from usfda import Config, Features, InputError, Model, UsfdaSettings, adapt, load, procure
 from usfda.backbones.backbone import Backbone
 from usfda.backbones.zoo import get_backbone
 from usfda.modelfile import member_sizes
@@ -24,7 +24,7 @@ def image_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Model
     target = write_photos(folder / "secret-target", [0, 1, 4], 8, seed=1, invert=True)
     config = Config(cache=folder / "store")
     procured = procure(source, backbone="pixels", settings=FEW, config=config)
-    return procured, adapt(procured, target, method="paper", settings=PaperSettings(steps=10), config=config)
+    return procured, adapt(procured, target, method="usfda", settings=UsfdaSettings(steps=10), config=config)
 
 
 def test_a_file_gives_back_the_model(image_models: tuple[Model, Model], new_photos: Path, tmp_path: Path) -> None:
@@ -48,7 +48,7 @@ def test_all_files_of_a_vendor_s_have_its_part(image_models: tuple[Model, Model]
     adapted.save(tmp_path / "a.usfda", backbone=False)
     assert load(tmp_path / "a.usfda").vendor_sha256 == adapted.vendor_sha256 == procured.vendor_sha256
     X, y = blobs([0, 1, 2], 20)
-    one, other = procure(X, y, method="usfda"), procure(X[1:], y[1:], method="usfda")
+    one, other = procure(X, y, method="mixture"), procure(X[1:], y[1:], method="mixture")
     assert len({one.vendor_sha256, other.vendor_sha256, procured.vendor_sha256}) == 3
     renamed = Model(["a", "b", "c"], one.vendor, one.head, None, one.card)
     better = {**one.card, "procurement": {**one.card["procurement"], "privacy": {"private": True, "least_images": 10}}}
@@ -102,7 +102,7 @@ def test_features_that_name_their_backbone(tmp_path: Path) -> None:
     X, y = blobs([0, 1], 12)
     np.savez(tmp_path / "a.npz", X=X, y=y, backbone="a" * 64)
     np.savez(tmp_path / "b.npz", X=X, y=y, backbone="b" * 64)
-    model = procure(tmp_path / "a.npz", method="usfda")
+    model = procure(tmp_path / "a.npz", method="mixture")
     model.save(tmp_path / "m.usfda")
     again = load(tmp_path / "m.usfda")
     assert len(again.predict(tmp_path / "a.npz")) == 24

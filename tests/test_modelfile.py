@@ -27,7 +27,7 @@ import safetensors.numpy
 from conftest import blobs, write_photos
 from onnx import TensorProto, helper, numpy_helper
 
-from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure, teach
+from usfda import Config, InputError, Model, ProcurementSettings, UsfdaSettings, adapt, load, procure, teach
 from usfda.cli.main import main
 from usfda.cli.output import describe_model
 from usfda.modelfile import FORMAT
@@ -44,7 +44,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X, y = blobs([0, 1], 12, d=6)
     target, _ = blobs([0, 1, 7, 8], 12, d=6, shift=0.3, seed=1)
     file = tmp_path_factory.mktemp("tiny") / "tiny.usfda"
-    adapted = adapt(procure(X, y, method="usfda"), target)
+    adapted = adapt(procure(X, y, method="mixture"), target)
     teach(adapted, names={1: "okapi"}).save(file)
     assert load(file).classes_ == ["c0", "c1", "okapi"]
     assert load(file).findings.clusters  # type: ignore[union-attr]
@@ -62,8 +62,8 @@ def image_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     model = procure(source, backbone="pixels", settings=few, config=config)
     made: dict[str, Model] = {
         "source": model,
-        "usfda": adapt(model, target, config=config),
-        "paper": adapt(model, target, method="paper", settings=PaperSettings(steps=2), config=config),
+        "mixture": adapt(model, target, config=config),
+        "usfda": adapt(model, target, method="usfda", settings=UsfdaSettings(steps=2), config=config),
     }
     assert {name: m.head.name for name, m in made.items()} == {name: name for name in made}
     for name, m in made.items():
@@ -141,7 +141,7 @@ def test_a_file_that_zipfile_packed_is_the_same_file(tiny: Path, image_files: di
         assert pack(tmp_path / "again.usfda", unpack(file)).read_bytes() == file.read_bytes()
     assert changed(tiny, tmp_path / "c.usfda", card=card_of(tiny)) != tiny
     assert load(tmp_path / "c.usfda").classes_ == ["c0", "c1", "okapi"]
-    changed(image_files["usfda"], tmp_path / "t.usfda", tensors=tensors_of(image_files["usfda"]))
+    changed(image_files["mixture"], tmp_path / "t.usfda", tensors=tensors_of(image_files["mixture"]))
     assert load(tmp_path / "t.usfda").adapted
 
 
@@ -151,7 +151,7 @@ def test_a_file_that_zipfile_packed_is_the_same_file(tiny: Path, image_files: di
 def test_members_must_be_the_three_in_their_order(
     image_files: dict[str, Path], tmp_path: Path, refused: Refused
 ) -> None:
-    card, tensors, backbone = unpack(image_files["usfda"])
+    card, tensors, backbone = unpack(image_files["mixture"])
     file = tmp_path / "m.usfda"
     for members in ([card], [tensors], [backbone], [tensors, backbone], [card, backbone], []):
         refused(pack(file, members), "not a usfda model file")
@@ -164,7 +164,7 @@ def test_members_must_be_the_three_in_their_order(
 
 @pytest.mark.parametrize("name", ["readme.txt", "../card.json", "/etc/passwd", "CARD.JSON", "card.json/", "x" * 300])
 def test_a_fourth_member_is_refused(image_files: dict[str, Path], tmp_path: Path, refused: Refused, name: str) -> None:
-    members = unpack(image_files["usfda"])
+    members = unpack(image_files["mixture"])
     refused(pack(tmp_path / "m.usfda", [*members, (name, b"more")]), "it has a member")
     refused(pack(tmp_path / "m.usfda", [(name, b"more"), *members]), "it has a member")
     refused(pack(tmp_path / "m.usfda", [members[0], (name, b"more"), *members[1:]]), "it has a member")
@@ -317,7 +317,7 @@ def split_tensors(file: Path) -> tuple[dict[str, Any], bytes]:
 def test_headers_of_tensors_that_lie(tiny: Path, tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "m.usfda"
     header, data = split_tensors(tiny)
-    names = ["geometry.cohesion", "geometry.prototypes"]
+    names = ["class_statistics.within_class_similarity", "class_statistics.means"]
     assert header[names[1]]["shape"] == [2, 6]
     text = json.dumps(header).encode()
 
@@ -411,12 +411,12 @@ def other_shapes() -> Iterator[tuple[str, str, Callable[[dict[str, np.ndarray]],
         return lambda t: t.update({f"{prefix}.0.weight": t[f"{prefix}.0.weight"][:, :-1].copy()})
 
     def narrow(prefix: str) -> Callable[[dict[str, np.ndarray]], Any]:
-        """All of the geometry for vectors of another size."""
+        """All of the class statistics for vectors of another size."""
         return lambda t: t.update(
             {
-                "geometry.whitener": np.eye(9, dtype=np.float32),
-                "geometry.prototypes": np.zeros((3, 9), np.float32),
-                "geometry.mean": np.zeros(9, np.float32),
+                "class_statistics.whitener": np.eye(9, dtype=np.float32),
+                "class_statistics.means": np.zeros((3, 9), np.float32),
+                "class_statistics.overall_mean": np.zeros(9, np.float32),
             }
         )
 
@@ -430,13 +430,13 @@ def other_shapes() -> Iterator[tuple[str, str, Callable[[dict[str, np.ndarray]],
             {"D.negative.weight": np.zeros((n, 256), np.float32), "D.negative.bias": np.zeros(n, np.float32)}
         )
 
-    yield "source", "geometry.prototypes", resize("geometry.prototypes", 2, 256)
-    yield "source", "geometry.prototypes", resize("geometry.prototypes", 3, 255)
-    yield "source", "geometry.whitener", resize("geometry.whitener", 256, 255)
-    yield "source", "geometry.whitener", resize("geometry.whitener", 256)
-    yield "source", "geometry.mean", resize("geometry.mean", 255)
-    yield "source", "geometry.floor", resize("geometry.floor", 1)
-    yield "source", "different sizes", narrow("geometry")
+    yield "source", "class_statistics.means", resize("class_statistics.means", 2, 256)
+    yield "source", "class_statistics.means", resize("class_statistics.means", 3, 255)
+    yield "source", "class_statistics.whitener", resize("class_statistics.whitener", 256, 255)
+    yield "source", "class_statistics.whitener", resize("class_statistics.whitener", 256)
+    yield "source", "class_statistics.overall_mean", resize("class_statistics.overall_mean", 255)
+    yield "source", "class_statistics.similarity_quantile", resize("class_statistics.similarity_quantile", 1)
+    yield "source", "different sizes", narrow("class_statistics")
     yield "source", "different sizes", cut_width("F_s")
     yield "source", "D.source.weight", resize("D.source.weight", 4, 256)
     yield "source", "D.source.bias", resize("D.source.bias", 4)
@@ -449,20 +449,29 @@ def other_shapes() -> Iterator[tuple[str, str, Callable[[dict[str, np.ndarray]],
     yield "source", "is one too many", resize("F_t.0.weight", 1024, 256)
     yield "source", "F_s.8.bias is missing", lambda t: t.pop("F_s.8.bias")
     yield "source", "F_s.0.weight is missing", lambda t: t.pop("F_s.0.weight")
-    yield "source", "geometry.whitener is missing", lambda t: t.pop("geometry.whitener")
-    yield "source", "geometry.floor is missing", lambda t: t.pop("geometry.floor")
+    yield "source", "class_statistics.whitener is missing", lambda t: t.pop("class_statistics.whitener")
+    yield (
+        "source",
+        "class_statistics.similarity_quantile is missing",
+        lambda t: t.pop("class_statistics.similarity_quantile"),
+    )
     yield "source", "networks that it needs are missing", lambda t: [t.pop(n) for n in list(t) if n[:3] == "F_s"]
-    yield "usfda", "geometry that it needs are missing", lambda t: [t.pop(n) for n in list(t) if n[:3] == "geo"]
-    yield "usfda", "mixture has 2 components for 3 classes", components(2)
-    yield "usfda", "components for 3 classes", components(10_004)
-    yield "usfda", "mixture.centres", resize("mixture.centres", 3, 256)
-    yield "usfda", "mixture.mean", resize("mixture.mean", 255)
-    yield "usfda", "mixture.scale", resize("mixture.scale", 1)
-    yield "usfda", "bias is missing", lambda t: t.pop("mixture.bias")
-    yield "paper", "F_t.0.weight", cut_width("F_t")
-    yield "paper", "F_t.5.bias is missing", lambda t: t.pop("F_t.5.bias")
+    yield (
+        "mixture",
+        "class statistics that it needs are missing",
+        lambda t: [t.pop(n) for n in list(t) if n[:16] == "class_statistics"],
+    )
+    yield "mixture", "mixture has 2 components for 3 classes", components(2)
+    yield "mixture", "components for 3 classes", components(10_004)
+    yield "mixture", "mixture.centres", resize("mixture.centres", 3, 256)
+    yield "mixture", "mixture.mean", resize("mixture.mean", 255)
+    yield "mixture", "mixture.scale", resize("mixture.scale", 1)
+    yield "mixture", "bias is missing", lambda t: t.pop("mixture.bias")
+    yield "usfda", "F_t.0.weight", cut_width("F_t")
+    yield "usfda", "F_t.5.bias is missing", lambda t: t.pop("F_t.5.bias")
     for dtype in ("float64", "float16", "int32", "int64", "uint8", "bool"):
-        yield "usfda", "geometry.mean", lambda t, kind=dtype: t.update({"geometry.mean": np.zeros(256, kind)})  # type: ignore[misc]
+        mean = {"class_statistics.overall_mean": np.zeros(256, dtype)}
+        yield "mixture", "class_statistics.overall_mean", lambda t, mean=mean: t.update(mean)  # type: ignore[misc]
     yield "source", "num_batches_tracked", resize("F_s.3.num_batches_tracked")
 
 
@@ -479,21 +488,21 @@ def test_tensors_that_do_not_fit_are_refused(
 
 
 def test_a_head_without_its_part_is_refused(image_files: dict[str, Path], tmp_path: Path, refused: Refused) -> None:
-    for start, head in (("source", "usfda"), ("source", "paper"), ("usfda", "source"), ("paper", "usfda")):
+    for start, head in (("source", "mixture"), ("source", "usfda"), ("mixture", "source"), ("usfda", "mixture")):
         card = card_of(image_files[start]) | {"head": head}
         refused(changed(image_files[start], tmp_path / "m.usfda", card=card))
-    card = card_of(image_files["source"]) | {"head": "prototypes"}
-    assert load(changed(image_files["source"], tmp_path / "m.usfda", card=card)).head.name == "prototypes"
+    card = card_of(image_files["source"]) | {"head": "class-means"}
+    assert load(changed(image_files["source"], tmp_path / "m.usfda", card=card)).head.name == "class-means"
 
 
-@pytest.mark.parametrize("start", ["source", "usfda", "paper"])
+@pytest.mark.parametrize("start", ["source", "mixture", "usfda"])
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 def test_weights_that_are_not_finite_are_refused(
     image_files: dict[str, Path], tmp_path: Path, refused: Refused, start: str, bad: float
 ) -> None:
     """In every tensor; of the vendor's parts in one file only."""
     tensors = tensors_of(image_files[start])
-    own = {"source": ("F_s", "D", "geometry"), "usfda": ("mixture",), "paper": ("F_t",)}[start]
+    own = {"source": ("F_s", "D", "class_statistics"), "mixture": ("mixture",), "usfda": ("F_t",)}[start]
     names = [n for n, t in tensors.items() if n.split(".")[0] in own and not n.endswith("tracked") and t.size]
     assert len(names) >= 4
     for name in names:
@@ -505,7 +514,7 @@ def test_weights_that_are_not_finite_are_refused(
     refused(file)
 
 
-@pytest.mark.parametrize(("start", "part"), [("source", "F_s"), ("paper", "F_t")])
+@pytest.mark.parametrize(("start", "part"), [("source", "F_s"), ("usfda", "F_t")])
 def test_a_negative_variance_is_refused(
     image_files: dict[str, Path], tmp_path: Path, refused: Refused, start: str, part: str
 ) -> None:
@@ -524,11 +533,11 @@ def test_a_negative_variance_is_refused(
 def test_a_mixture_that_cannot_be_is_refused(
     image_files: dict[str, Path], tmp_path: Path, refused: Refused, tensor: str, value: float
 ) -> None:
-    tensors = tensors_of(image_files["usfda"])
+    tensors = tensors_of(image_files["mixture"])
     name = f"mixture.{tensor}"
     wrong = np.full_like(tensors[name], value)
     refused(
-        changed(image_files["usfda"], tmp_path / "m.usfda", tensors=tensors | {name: wrong}), "values that cannot be"
+        changed(image_files["mixture"], tmp_path / "m.usfda", tensors=tensors | {name: wrong}), "values that cannot be"
     )
 
 
@@ -617,7 +626,7 @@ def test_escapes_anywhere_in_the_card_are_refused(
     image_files: dict[str, Path], tmp_path: Path, refused: Refused
 ) -> None:
     """In a text or in a name, however deep."""
-    start = image_files["usfda"]
+    start = image_files["mixture"]
     members, card = unpack(start), card_of(start)
     texts = [path for path in places(card) if not isinstance(path[-1], int)]
     assert len(texts) > 60
@@ -721,7 +730,7 @@ def test_cards_that_are_no_plain_json(tiny: Path, tmp_path: Path, refused: Refus
         (text.encode("utf-16"), ""),
         (text.encode() + b"{}", ""),
         (b"\x00" * 100, ""),
-        ((text[:-1] + ', "head": "usfda"}').encode(), "names something twice"),
+        ((text[:-1] + ', "head": "mixture"}').encode(), "names something twice"),
         (text.replace('"seed": 0', '"seed": 0, "seed": 1').encode(), "names something twice"),
         (text.replace('"seed": 0', '"seed": NaN').encode(), "number NaN"),
         (text.replace('"seed": 0', '"seed": -Infinity').encode(), "number -Infinity"),
@@ -767,13 +776,13 @@ def test_cards_that_are_no_plain_json(tiny: Path, tmp_path: Path, refused: Refus
 def test_a_record_with_absurd_values_is_refused(
     image_files: dict[str, Path], tmp_path: Path, refused: Refused, wrong: dict[str, Any]
 ) -> None:
-    card = card_of(image_files["usfda"])
+    card = card_of(image_files["mixture"])
     card["backbone"]["record"] |= wrong
-    refused(changed(image_files["usfda"], tmp_path / "m.usfda", card=card), "backbone")
+    refused(changed(image_files["mixture"], tmp_path / "m.usfda", card=card), "backbone")
 
 
 def test_a_backbone_must_be_the_one_of_the_card(image_files: dict[str, Path], tmp_path: Path, refused: Refused) -> None:
-    start, file = image_files["usfda"], tmp_path / "m.usfda"
+    start, file = image_files["mixture"], tmp_path / "m.usfda"
     card = card_of(start)
     known = card["backbone"]
     refused(changed(start, file, card=put(card, ("backbone", "sha256"), "0" * 64)), "not the one that the card names")
@@ -811,14 +820,14 @@ def grey(to: str = "v") -> list[Any]:
 
 def test_a_graph_that_is_not_one(image_files: dict[str, Path], tmp_path: Path, refused: Refused) -> None:
     file = tmp_path / "m.usfda"
-    assert load(with_graph(image_files["usfda"], file, graph(*grey()))).backbone is not None
+    assert load(with_graph(image_files["mixture"], file, graph(*grey()))).backbone is not None
     for content in (b"", b"garbage", graph(*grey()).SerializeToString()[:-5]):
-        refused(with_graph(image_files["usfda"], file, content), "backbone")
+        refused(with_graph(image_files["mixture"], file, content), "backbone")
 
 
 def test_a_backbone_of_another_width_is_refused(image_files: dict[str, Path], tmp_path: Path, refused: Refused) -> None:
     pooled = [helper.make_node("GlobalAveragePool", ["image"], ["p"]), helper.make_node("Flatten", ["p"], ["v"])]
-    file = with_graph(image_files["usfda"], tmp_path / "m.usfda", graph(*pooled, width=3))
+    file = with_graph(image_files["mixture"], tmp_path / "m.usfda", graph(*pooled, width=3))
     refused(file, "gives vectors of 3 dimensions, its tensors take 256")
 
 
@@ -842,7 +851,7 @@ def test_external_data_is_never_read(
     for key, value in (("location", location), ("offset", "0"), ("length", "1024")):
         weight.external_data.add(key=key, value=value)
     nodes = [*grey("f"), helper.make_node("Add", ["f", "w"], ["v"])]
-    file = with_graph(image_files["usfda"], folder / "m.usfda", graph(*nodes, tensors=[weight]))
+    file = with_graph(image_files["mixture"], folder / "m.usfda", graph(*nodes, tensors=[weight]))
     refused(file, "external data")
     out = folder / "out.usfda"
     assert main(["adapt", str(file), str(new_photos), "-o", str(out), "--json", str(folder / "card.json")]) == 2
@@ -852,7 +861,7 @@ def test_external_data_is_never_read(
     assert SECRET.decode() not in shown.out + shown.err
     # The same as a backbone of the client's own choice.
     (folder / "g.onnx").write_bytes(graph(*nodes, tensors=[weight]).SerializeToString())
-    (folder / "g.onnx.json").write_text(json.dumps(card_of(image_files["usfda"])["backbone"]["record"]))
+    (folder / "g.onnx.json").write_text(json.dumps(card_of(image_files["mixture"])["backbone"]["record"]))
     call = ["procure", str(new_photos), "-o", str(out), "--backbone", f"onnx:{folder / 'g.onnx'}"]
     assert main(call) == 2
     assert "external data" in capsys.readouterr().err
@@ -921,7 +930,7 @@ HOSTILE: dict[str, Callable[[], onnx.ModelProto]] = {
 def test_hostile_graphs_are_refused(
     image_files: dict[str, Path], tmp_path: Path, refused: Refused, kind: str, new_photos: Path
 ) -> None:
-    file = with_graph(image_files["usfda"], tmp_path / "m.usfda", HOSTILE[kind]())
+    file = with_graph(image_files["mixture"], tmp_path / "m.usfda", HOSTILE[kind]())
     out = tmp_path / "out.usfda"
     refused(file, "backbone pixels: ", ("adapt", str(new_photos), "-o", str(out)))
     assert not out.exists()
@@ -981,7 +990,9 @@ def test_refusals_take_little_memory(tiny: Path, image_files: dict[str, Path], t
     assert sparse(tmp_path / "same.usfda", members, "", 0).read_bytes() == tiny.read_bytes()
     (card_name, card), (tensors_name, _) = members
     values = card[:-1].replace(b'"head"', b'"hand"') + b', "x": [' + b'{"":0},' * (2**18 - 2000) + b"0]}"
-    wide = raw_tensors({"geometry.whitener": {"dtype": "F32", "shape": [2**14, 2**14], "data_offsets": [0, 2**30]}})
+    wide = raw_tensors(
+        {"class_statistics.whitener": {"dtype": "F32", "shape": [2**14, 2**14], "data_offsets": [0, 2**30]}}
+    )
     files = {
         "a card of many values": pack(tmp_path / "values.usfda", [(card_name, values), members[1]]),
         "tensors of a gigabyte that the card does not ask for": sparse(
@@ -990,7 +1001,7 @@ def test_refusals_take_little_memory(tiny: Path, image_files: dict[str, Path], t
     }
     for kind in HOSTILE:
         file = tmp_path / f"{kind}.usfda".replace(" ", "-")
-        files[kind] = with_graph(image_files["usfda"], file, HOSTILE[kind]())
+        files[kind] = with_graph(image_files["mixture"], file, HOSTILE[kind]())
     for kind, file in files.items():
         state, memory, _ = cost(file)
         assert state == "refused", kind

@@ -32,7 +32,7 @@ def run(capsys: pytest.CaptureFixture[str], cache: Path) -> Run:
 def models(tmp_path_factory: pytest.TempPathFactory, photos: Path, new_photos: Path) -> tuple[Path, Path]:
     """A vendor's file and a client's."""
     folder = tmp_path_factory.mktemp("models")
-    vendor = procure(photos, method="usfda", backbone="pixels")
+    vendor = procure(photos, method="mixture", backbone="pixels")
     vendor.save(folder / "vendor.usfda")
     adapt(vendor, new_photos).save(folder / "client.usfda")
     return folder / "vendor.usfda", folder / "client.usfda"
@@ -84,7 +84,7 @@ def test_predicted_labels_are_no_truth(run: Run, models: tuple[Path, Path], new_
     for call in (
         ("evaluate", models[1], labels),
         ("report", models[1], labels, "--labelled", "-o", tmp_path / "r.html"),
-        ("procure", labels, "--backbone", "pixels", "--for", "usfda", "-o", output),
+        ("procure", labels, "--backbone", "pixels", "--for", "mixture", "-o", output),
         ("teach", models[1], labels, "-o", output),
     ):
         code, _, said = run(*call)
@@ -170,7 +170,10 @@ def test_images_in_memory_are_as_good_as_files(models: tuple[Path, Path], photos
     assert next(iter(model.predictions(opened))).path == "image 0"
     source = sorted(photos.rglob("*.png"))
     vendor = procure(
-        [Image.open(file) for file in source], [file.parent.name for file in source], method="usfda", backbone="pixels"
+        [Image.open(file) for file in source],
+        [file.parent.name for file in source],
+        method="mixture",
+        backbone="pixels",
     )
     adapted = adapt(vendor, arrays)
     assert np.array_equal(adapted.predict(arrays), adapt(models[0], new_photos).predict(files))
@@ -261,7 +264,7 @@ def test_neither_images_nor_models_are_written_over(
         ("report", model, new_photos, "-o", model),
         ("evaluate", model, new_photos, "--json", model),
         ("export", model, "-o", model),
-        ("procure", photos, "--for", "usfda", "--backbone", "pixels", "-o", image),
+        ("procure", photos, "--for", "mixture", "--backbone", "pixels", "-o", image),
         ("adapt", model, new_photos, "-o", tmp_path / "n.usfda", "--report", image),
         ("predict", model, listed, "-o", listed),
     ):
@@ -276,13 +279,13 @@ def test_neither_images_nor_models_are_written_over(
 def test_a_class_has_one_name_however_its_letters_are_composed(run: Run, photos: Path, tmp_path: Path) -> None:
     """Folders that were packed on a Mac have ö as two characters."""
     written = renamed(photos, tmp_path / "mac", kind0="Kopfho\u0308rer")
-    model = procure(written, method="usfda", backbone="pixels")
+    model = procure(written, method="mixture", backbone="pixels")
     assert "Kopfh\u00f6rer" in model.classes_
     for name in ("Kopfho\u0308rer", "Kopfh\u00f6rer"):
         for given in (name, [name]):
             assert evaluate(model, written, classes=given)["shared_classes"] == ["Kopfh\u00f6rer"]
     X = np.random.default_rng(0).normal(size=(40, 8))
-    assert procure(X, ["o\u0308", "b"] * 20, method="usfda").classes_ == ["b", "\u00f6"]
+    assert procure(X, ["o\u0308", "b"] * 20, method="mixture").classes_ == ["b", "\u00f6"]
 
 
 def test_what_a_shell_makes_of_a_star(run: Run, models: tuple[Path, Path], new_photos: Path, tmp_path: Path) -> None:

@@ -91,7 +91,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, store: Path) -> Path:
     (folder / "examples" / "kind4").rename(folder / "examples" / "okapi")
     for name in ("holiday", "photo", "a", "b"):
         Image.open(folder / "new-photos" / "kind4" / "000.png").resize((64, 64)).save(folder / f"{name}.jpg")
-    model = procure(folder / "photos", method="usfda", backbone="gradients", config=config)
+    model = procure(folder / "photos", method="mixture", backbone="gradients", config=config)
     model.save(folder / "vendor.usfda")
     adapt(model, folder / "new-photos", config=config).save(folder / "client.usfda")
     return folder

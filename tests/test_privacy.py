@@ -16,14 +16,14 @@ from usfda import InputError, Model, adapt, load, procure
 from usfda.cli.main import app
 from usfda.methods.findings import privacy_sentence
 from usfda.methods.membership import auc, best_attack, scores
-from usfda.methods.mixture.class_statistics import fit_without_floor
+from usfda.methods.mixture.class_statistics import fit_without_quantile
 from usfda.methods.mixture.classifier import fit_classifier
 from usfda.methods.privacy import (
     WEIGHTS,
     PrivacySettings,
     attack_bound,
-    fit_noisy_geometry,
-    fit_private_geometry,
+    fit_noisy_class_statistics,
+    fit_private_class_statistics,
     noise_level,
     secure_normal,
     sensitivity,
@@ -42,7 +42,7 @@ def halves(seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def test_with_fewer_images_than_dimensions_the_covariance_names_every_one() -> None:
     X, y, member = halves()
-    name, found = best_attack(Vendor(None, fit_without_floor(X[member], y[member], 3)), X, y, member)
+    name, found = best_attack(Vendor(None, fit_without_quantile(X[member], y[member], 3)), X, y, member)
     assert name.startswith("covariance")
     assert found == 1
 
@@ -61,11 +61,11 @@ def test_a_private_geometry_tells_much_less_and_a_noisy_one_next_to_nothing() ->
     for seed in range(6):
         X, y, member = halves(seed)
         settings = PrivacySettings(directions=1)
-        geometry = fit_private_geometry(X[member], y[member], 3, settings)
-        private.append(best_attack(Vendor(None, geometry), X, y, member)[1])
+        class_statistics = fit_private_class_statistics(X[member], y[member], 3, settings)
+        private.append(best_attack(Vendor(None, class_statistics), X, y, member)[1])
         rng = np.random.default_rng(seed)
-        geometry, _ = fit_noisy_geometry(X[member], y[member], 3, settings, 1, rng.standard_normal)
-        noisy.append(best_attack(Vendor(None, geometry), X, y, member)[1])
+        class_statistics, _ = fit_noisy_class_statistics(X[member], y[member], 3, settings, 1, rng.standard_normal)
+        noisy.append(best_attack(Vendor(None, class_statistics), X, y, member)[1])
     assert np.mean(private) < 0.85
     assert np.mean(noisy) < 0.6
 
@@ -81,7 +81,7 @@ def test_networks_that_have_learnt_their_images_by_heart_are_told_by_their_confi
     member = np.arange(40) < 20
     # Labels are chance: whatever is right was learnt by heart.
     learnt = {"iterations": 150, "update_every": 40, "holdout": 0.0, "lr": 1e-3}
-    model = procure(X[member], names[member], method="paper", settings=learnt)
+    model = procure(X[member], names[member], method="usfda", settings=learnt)
     score = scores(model.vendor, X, np.unique(names, return_inverse=True)[1])["networks"]
     assert auc(score[member], score[~member]) > 0.8
 
@@ -151,17 +151,17 @@ def test_the_noise_is_normal_and_another_one_in_every_run_whatever_the_seed() ->
 
 
 def prototypes(model: Model) -> np.ndarray:
-    assert model.vendor.geometry is not None
-    return model.vendor.geometry.prototypes
+    assert model.vendor.class_statistics is not None
+    return model.vendor.class_statistics.means
 
 
 def test_a_private_file_has_the_geometry_alone_and_works(tmp_path: Path) -> None:
     X, y = blobs([0, 1, 2, 3], 30)
     model = procure(X, y, private=True)
-    assert {name.split(".")[0] for name in model.vendor.tensors()} == {"geometry"}
+    assert {name.split(".")[0] for name in model.vendor.tensors()} == {"class_statistics"}
     model.save(tmp_path / "private.usfda")
     card = load(tmp_path / "private.usfda").card["procurement"]
-    assert card["method"] == "usfda"
+    assert card["method"] == "mixture"
     assert card["privacy"]["private"] is True
     assert card["privacy"]["least_images"] == 10
     assert card["privacy"]["membership"]["members"] + card["privacy"]["membership"]["others"] == 120
@@ -206,17 +206,17 @@ def test_an_epsilon_that_is_none_is_refused(epsilon: float) -> None:
 
 def test_method_paper_is_not_private() -> None:
     X, y = blobs([0, 1], 12)
-    with pytest.raises(InputError, match="procure it for method usfda"):
-        procure(X, y, method="paper", private=True)
+    with pytest.raises(InputError, match="procure it for method mixture"):
+        procure(X, y, method="usfda", private=True)
 
 
 def test_the_card_says_how_well_an_attack_on_this_very_model_does() -> None:
     X, y = blobs([0, 1, 2], 20, d=256)
-    told = procure(X, y, method="usfda").card["procurement"]["privacy"]
+    told = procure(X, y, method="mixture").card["procurement"]["privacy"]
     assert not told["private"]
     assert told["membership"]["auc"] == 1
     assert "AUC of at least 1.00" in privacy_sentence(told)
-    nothing_held_out = procure(X, y, method="usfda", settings={"holdout": 0.0}).card["procurement"]["privacy"]
+    nothing_held_out = procure(X, y, method="mixture", settings={"holdout": 0.0}).card["procurement"]["privacy"]
     assert nothing_held_out == {"private": False, "least_images": 1}
     assert privacy_sentence(nothing_held_out) == "not private"
 
@@ -226,11 +226,11 @@ def test_the_commands_say_it_and_old_files_have_none(tmp_path: Path, photos: Pat
     file = str(tmp_path / "vendor.usfda")
     command = ["procure", str(photos), "--backbone", "pixels", "-o", file]
     hint = "(--private and --epsilon tell less about single images"
-    assert hint in run(app, [*command, "--for", "usfda"]).output
+    assert hint in run(app, [*command, "--for", "mixture"]).output
     private = run(app, [*command, "--private"])
     assert private.exit_code == 0
     assert hint not in private.output
-    assert "(for method usfda alone, without networks; --epsilon adds a proven bound" in private.output
+    assert "(for method mixture alone, without networks; --epsilon adds a proven bound" in private.output
     assert "of the vendor's images: private, 10 images or more of every class" in run(app, ["inspect", file]).stdout
     assert ", with noise" in run(app, [*command, "--epsilon", "8"]).output
     model = load(file)

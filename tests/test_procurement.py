@@ -12,7 +12,7 @@ from conftest import blobs
 from scipy.stats import multivariate_normal
 from torch.nn import functional
 
-from usfda import Config, InputError, Model, PaperSettings, ProcurementSettings, adapt, load, procure
+from usfda import Config, InputError, Model, ProcurementSettings, UsfdaSettings, adapt, load, procure
 from usfda.config import silent
 from usfda.methods.settings import Negatives, TrainingSet, hold_out
 from usfda.methods.usfda.latent import latent_negatives
@@ -216,7 +216,7 @@ def test_more_classes_take_more_iterations_unless_a_number_is_given() -> None:
         X = (centres[y] + rng.normal(0, 0.5, (len(y), 32))).astype(np.float32)
         names = np.asarray([f"c{c:03d}" for c in y])
         quick = {"update_every": 20, "lr": 1e-3}
-        made = procure(X, names, method="paper", negatives="latent", settings=quick, config=Config(progress=watch))
+        made = procure(X, names, method="usfda", negatives="latent", settings=quick, config=Config(progress=watch))
         training = made.card["procurement"]["training"]
         assert training["iterations"] == 20 * len(training["accuracy"])
         assert training["accuracy"][-1] == made.card["procurement"]["validation"]["accuracy"]
@@ -225,7 +225,7 @@ def test_more_classes_take_more_iterations_unless_a_number_is_given() -> None:
     assert counts[4] == 60 < counts[120]
     assert [total for total, _ in texts] == [20] * (sum(counts.values()) // 20)
     assert texts[1][1].endswith("SSM), round 2, source accuracy 100%")
-    given = procure(X, names, method="paper", settings={**quick, "iterations": 50})
+    given = procure(X, names, method="usfda", settings={**quick, "iterations": 50})
     assert given.card["procurement"]["training"]["iterations"] == 50
     assert given.card["procurement"]["training"]["accuracy"] == []
 
@@ -307,9 +307,9 @@ def test_labels_that_contradict_each_other_are_named(
     (tmp_path / "list.csv").write_text("\n".join(lines + again))
     X, y = blobs([0, 1], 5)
     X[7] = X[2]
-    procure(tmp_path / "list.csv", method="usfda", backbone="pixels")
-    procure(X, y, method="usfda")
-    procure(np.delete(X, 7, 0), np.delete(y, 7), method="usfda")
+    procure(tmp_path / "list.csv", method="mixture", backbone="pixels")
+    procure(X, y, method="mixture")
+    procure(np.delete(X, 7, 0), np.delete(y, 7), method="mixture")
     form = "samples of the same content in different classes: {}, such as {} and {}; correct their labels"
     assert [record.message for record in caplog.records] == [
         f"{tmp_path / 'list.csv'}: 1 of 11 lines say what an earlier line says, and count as further images",
@@ -341,13 +341,13 @@ def test_the_card_is_json_and_names_no_place(image_model: Model, photos: Path) -
     assert "000.png" not in text
 
 
-PARTS = {"all": {"F_s", "D", "geometry"}, "usfda": {"geometry"}, "paper": {"F_s", "D"}}
+PARTS = {"all": {"F_s", "D", "class_statistics"}, "mixture": {"class_statistics"}, "usfda": {"F_s", "D"}}
 SECONDS = {
-    "all": ["features", "geometry", "negatives", "networks"],
-    "usfda": ["features", "geometry"],
-    "paper": ["features", "negatives", "networks"],
+    "all": ["features", "class_statistics", "negatives", "networks"],
+    "mixture": ["features", "class_statistics"],
+    "usfda": ["features", "negatives", "networks"],
 }
-HEAD = {"all": "source", "usfda": "prototypes", "paper": "source"}
+HEAD = {"all": "source", "mixture": "class-means", "usfda": "source"}
 
 
 @pytest.fixture(scope="module")
@@ -355,7 +355,7 @@ def models_for() -> dict[str, Model]:
     """A model for every method, one for each of them alone."""
     X, y = blobs([0, 1, 2, 3, 4], 30)
     quick = ProcurementSettings(iterations=60, update_every=20, lr=1e-3)
-    kinds: tuple[Any, ...] = ("all", "usfda", "paper")
+    kinds: tuple[Any, ...] = ("all", "mixture", "usfda")
     return {method: procure(X, y, method=method, settings=quick) for method in kinds}
 
 
@@ -366,8 +366,11 @@ def test_a_file_has_the_parts_that_its_method_needs(models_for: dict[str, Model]
     assert {name.split(".")[0] for name in model.vendor.tensors()} == PARTS[method]
     assert card["method"] == method
     assert list(card["seconds"]) == SECONDS[method]
-    assert ("negatives" in card) == ("history" in card) == (method != "usfda")
-    assert (model.vendor.networks is None, model.vendor.geometry is None) == (method == "usfda", method == "paper")
+    assert ("negatives" in card) == ("history" in card) == (method != "mixture")
+    assert (model.vendor.networks is None, model.vendor.class_statistics is None) == (
+        method == "mixture",
+        method == "usfda",
+    )
 
 
 @pytest.mark.parametrize("method", PARTS)
@@ -386,15 +389,15 @@ def test_the_held_out_accuracy_by_hand(models_for: dict[str, Model]) -> None:
     """Of the networks, which never saw the samples; of the prototypes, those that are made without them."""
     X, y = blobs([0, 1, 2, 3, 4], 30)
     train, held_out = hold_out(np.unique(y, return_inverse=True)[1], 0.1)
-    for method in ("all", "usfda"):
+    for method in ("all", "mixture"):
         model = models_for[method]
-        if method == "usfda":
-            model = procure(X[train], y[train], method="usfda", settings={"holdout": 0})
+        if method == "mixture":
+            model = procure(X[train], y[train], method="mixture", settings={"holdout": 0})
         right = np.mean(model.predict(X[held_out]) == y[held_out])
         checked = models_for[method].card["procurement"]["validation"]
         assert checked["accuracy"] == pytest.approx(100 * right, abs=0.01)
-    nothing = procure(X, y, method="usfda", settings={"holdout": 0}).card["procurement"]["validation"]
-    assert nothing == {"head": "prototypes", "samples": 0, "accuracy": None, "rejected": None}
+    nothing = procure(X, y, method="mixture", settings={"holdout": 0}).card["procurement"]["validation"]
+    assert nothing == {"head": "class-means", "samples": 0, "accuracy": None, "rejected": None}
 
 
 def test_a_file_for_one_method_is_smaller(models_for: dict[str, Model], tmp_path: Path) -> None:
@@ -402,13 +405,13 @@ def test_a_file_for_one_method_is_smaller(models_for: dict[str, Model], tmp_path
     for method, model in models_for.items():
         model.save(tmp_path / method)
         size[method] = (tmp_path / method).stat().st_size
-    assert 100 * size["usfda"] < size["paper"] < size["all"]
+    assert 100 * size["mixture"] < size["usfda"] < size["all"]
 
 
 def test_a_file_for_one_method_adapts_as_one_for_all(models_for: dict[str, Model], tmp_path: Path) -> None:
     X, _ = blobs([0, 1, 2, 7, 8], 40, shift=0.5, seed=1)
-    few = PaperSettings(steps=10)
-    for method, settings in (("usfda", None), ("paper", few)):
+    few = UsfdaSettings(steps=10)
+    for method, settings in (("mixture", None), ("usfda", few)):
         models_for[method].save(tmp_path / "m.usfda")
         alone = adapt(load(tmp_path / "m.usfda"), X, method=method, settings=settings)  # type: ignore[arg-type]
         whole = adapt(models_for["all"], X, method=method, settings=settings)  # type: ignore[arg-type]
@@ -417,7 +420,7 @@ def test_a_file_for_one_method_adapts_as_one_for_all(models_for: dict[str, Model
         assert alone.predict_proba(X) == pytest.approx(whole.predict_proba(X), abs=1e-6)
 
 
-@pytest.mark.parametrize(("made", "wanted"), [("usfda", "paper"), ("paper", "usfda")])
+@pytest.mark.parametrize(("made", "wanted"), [("mixture", "usfda"), ("usfda", "mixture")])
 def test_a_missing_part_is_named_with_the_command(models_for: dict[str, Model], made: str, wanted: Any) -> None:
     X, _ = blobs([0, 1], 20)
     says = (
@@ -435,18 +438,18 @@ def test_what_a_file_is_for_is_checked_first(photos: Path) -> None:
     with pytest.raises(InputError, match="no negatives 'none'; choose from composite, latent, prior"):
         procure(X, y, negatives="none")  # type: ignore[arg-type]
     # For usfda there are no negatives, so that nothing has to be composed, and a wide choice of classes costs nothing.
-    assert procure(photos, method="usfda", backbone="pixels").vendor.networks is None
+    assert procure(photos, method="mixture", backbone="pixels").vendor.networks is None
 
 
 def test_settings_are_an_object_or_a_dict_of_its_fields() -> None:
     X, y = blobs([0, 1], 5)
-    model = procure(X, y, method="usfda", settings={"holdout": 0.5})
+    model = procure(X, y, method="mixture", settings={"holdout": 0.5})
     assert model.card["procurement"]["settings"]["holdout"] == 0.5
     assert list(model.card["procurement"]["settings"]) == [field.name for field in fields(ProcurementSettings)]
     with pytest.raises(InputError, match="no setting 'epochs'; choose from iterations"):
         procure(X, y, settings={"epochs": 3})
-    with pytest.raises(InputError, match="must be a ProcurementSettings or a dict of its fields, not PaperSettings"):
-        procure(X, y, settings=PaperSettings())  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="must be a ProcurementSettings or a dict of its fields, not UsfdaSettings"):
+        procure(X, y, settings=UsfdaSettings())  # type: ignore[arg-type]
 
 
 def test_progress_names_the_parts_and_their_purpose(photos: Path, cache: Path) -> None:
@@ -459,6 +462,6 @@ def test_progress_names_the_parts_and_their_purpose(photos: Path, cache: Path) -
     procure(photos, backbone="pixels", settings=FEW, config=Config(cache=cache, progress=watch))
     assert texts == [
         "source features (for every method)",
-        "negatives (for method paper)",
-        "networks (for method paper, the source model and the SSM)",
+        "negatives (for method usfda)",
+        "networks (for method usfda, the source model and the SSM)",
     ]

@@ -51,7 +51,7 @@ def on_ray(cluster: str, cache: Path) -> Config:
 
 @pytest.fixture(scope="module")
 def vendor(photos: Path) -> Model:
-    return procure(photos, backbone="pixels", method="usfda", config=Config(cache=None))
+    return procure(photos, backbone="pixels", method="mixture", config=Config(cache=None))
 
 
 def features(source: Any, config: Config) -> Features:
@@ -200,7 +200,7 @@ def test_a_killed_run_goes_on(cluster: str, tmp_path: Path, cache: Path) -> None
     """What was stored when the whole command was killed is not computed again; the cluster is left alone."""
     source = write_photos(tmp_path / "source", [0, 1, 2], 500)
     call = [sys.executable, "-m", "usfda", "--verbose", "--cache", str(cache), "procure", source.name]
-    call += ["--for", "usfda", "--backbone", "pixels", "-o", str(tmp_path / "m.usfda")]
+    call += ["--for", "mixture", "--backbone", "pixels", "-o", str(tmp_path / "m.usfda")]
     call += ["--engine", "ray", "--address", cluster]
     process = subprocess.Popen(call, stderr=subprocess.DEVNULL, cwd=tmp_path)  # the workers are in another folder
     wait_for(lambda: vectors_in(cache) >= 64 or process.poll() is not None)

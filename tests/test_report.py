@@ -38,7 +38,7 @@ def data_of(file: Path) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def vendor(photos: Path) -> Model:
-    return procure(photos, method="usfda", backbone="pixels", config=Config(cache=None))
+    return procure(photos, method="mixture", backbone="pixels", config=Config(cache=None))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +48,7 @@ def client(vendor: Model, new_photos: Path) -> Model:
 
 @pytest.fixture(scope="module")
 def vector_client() -> Model:
-    vendor = procure(*blobs([0, 1, 2, 3, 4], 30), method="usfda")
+    vendor = procure(*blobs([0, 1, 2, 3, 4], 30), method="mixture")
     return adapt(vendor, blobs([0, 1, 2, 7, 8], 120, shift=1.0, seed=1)[0])
 
 
@@ -110,15 +110,15 @@ def test_a_model_that_was_not_adapted_and_one_of_the_paper(
 ) -> None:
     settings = ProcurementSettings(iterations=12, update_every=4, composites=200)
     vendor = procure(photos, backbone="pixels", settings=settings, config=config)
-    adapted = adapt(vendor, new_photos, method="paper", settings={"steps": 5}, config=config)
-    for name, model, says in (("vendor", vendor, "was not adapted"), ("paper", adapted, "was not measured")):
+    adapted = adapt(vendor, new_photos, method="usfda", settings={"steps": 5}, config=config)
+    for name, model, says in (("vendor", vendor, "was not adapted"), ("usfda", adapted, "was not measured")):
         file = tmp_path / f"{name}.html"
         write_report(model, new_photos, file, config=config)
         seen = visit(file.as_uri())
         assert says in seen.page.locator("#trust").inner_text()
         assert not seen.page.get_by_role("button", name="Clusters of the unknown").is_visible()
         assert "Procurement: L_CE" in seen.page.locator("#training").inner_text()
-        assert ("Adaptation: L_d1" in seen.page.locator("#training").inner_text()) == (name == "paper")
+        assert ("Adaptation: L_d1" in seen.page.locator("#training").inner_text()) == (name == "usfda")
         assert not seen.errors
     assert "usfda adapt client.usfda" in (tmp_path / "vendor.html").read_text(), "the next step"
 
@@ -165,7 +165,7 @@ def test_sentences_and_next_steps() -> None:
         "labelled as mug (2), a (1)",
         "classes without any image: bike",
     ]
-    card = {"method": "usfda", "samples": 9, "strictness": 0.5, "unknown_share": 30.0}
+    card = {"method": "mixture", "samples": 9, "strictness": 0.5, "unknown_share": 30.0}
     check: dict[str, Any] = {
         "verdict": "better", "expected": {"adapted": 90.0, "class_means": 60.0, "source_network": None},
         "unknown_estimate": 30.0, "unknown_interval": [1.0, 40.0], "absent": [], "clusters": {"1": 2, "4": 7},
@@ -198,7 +198,7 @@ def test_the_commands(
     run: Callable[..., tuple[int, str]], photos: Path, new_photos: Path, tmp_path: Path, cache: Path
 ) -> None:
     vendor, client, page = tmp_path / "v.usfda", tmp_path / "c.usfda", tmp_path / "r.html"
-    assert run("procure", photos, "-o", vendor, "--for", "usfda", "--backbone", "pixels")[0] == 0
+    assert run("procure", photos, "-o", vendor, "--for", "mixture", "--backbone", "pixels")[0] == 0
     code, said = run("adapt", vendor, new_photos, "-o", client, "--report", page)
     assert code == 0
     assert said.count("target features") == 1, "the report takes the features that were there"
@@ -520,7 +520,7 @@ def test_figures_of_a_labelled_report(client: Model, labelled: Path, new_photos:
 def test_what_strangers_call_things_is_never_run(tmp_path: Path, visit: Open) -> None:
     X, y = blobs([0, 1, 2], 20)
     names = np.where(y == "c0", HOSTILE, np.where(y == "c1", "{{script}}<!--", y))
-    model = procure(X, names, method="usfda")
+    model = procure(X, names, method="mixture")
     folder = tmp_path / "<img src=x onerror=hacked=2>"
     folder.mkdir()
     paths = [folder / f"<svg onload=hacked=3>{i}.png" for i in range(len(X))]
@@ -550,7 +550,7 @@ def test_what_strangers_call_things_is_never_run(tmp_path: Path, visit: Open) ->
 def test_of_very_many_samples_some_are_shown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("usfda.report.build.MOST", 30)
     X, y = blobs([0, 1, 2], 20)
-    model = procure(X, y, method="usfda")
+    model = procure(X, y, method="mixture")
     write_report(model, X, tmp_path / "report.html")
     page = (tmp_path / "report.html").read_text()
     assert "30 of the 60 samples, drawn at random" in page

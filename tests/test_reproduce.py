@@ -21,7 +21,7 @@ from quick import QUICK
 from test_datasets import office_home, others, write  # noqa: F401  (fixtures)
 from threadpoolctl import threadpool_limits
 
-from usfda import Config, Features, PaperSettings, ProcurementSettings, adapt, evaluate, procure
+from usfda import Config, Features, ProcurementSettings, UsfdaSettings, adapt, evaluate, procure
 from usfda.cli.main import main
 from usfda.experiments import EXPERIMENTS, get_experiment
 from usfda.experiments.ablations import GROUPS, SourceSimilarity
@@ -201,7 +201,7 @@ def test_gap_grid(done: Done) -> None:
 
 def test_one_shot_where_nothing_is_shared(done: Done) -> None:
     table = {row["method"]: row for row in rows(done("one-shot"), "one-shot")}
-    assert set(table) == {"usfda", "paper", "uan", "source-only", "none: vectors of the backbone"}
+    assert set(table) == {"mixture", "usfda", "uan", "source-only", "none: vectors of the backbone"}
     assert 20 < float(table["none: vectors of the backbone"]["one_shot"]) < 95
     assert all(row["paper_one_shot"] == "" for row in table.values())  # the paper's figure is of Office-31
     for record in runs(done("one-shot")):
@@ -236,33 +236,33 @@ def test_table2_with_what_is_there(done: Done) -> None:
     assert "Not run: no Office-31 here" in (done("table2") / "table2.md").read_text()
     found = {(r["key"]["task"].rpartition("/")[2], r["key"]["system"]): r for r in runs(done("table2"))}
     assert {task for task, _ in found} == {"S-R", "I-C", "C-I"}
-    assert found["C-I", "paper"]["key"]["settings"]["procurement"]["max_negative_classes"] == 200
-    assert found["C-I", "paper"]["settings"]["procurement"]["max_negative_classes"] == 200
-    assert found["I-C", "paper"]["settings"]["procurement"]["max_negative_classes"] == 600
-    assert "max_negative_classes" not in found["S-R", "paper"]["key"]["settings"]["procurement"]
+    assert found["C-I", "usfda"]["key"]["settings"]["procurement"]["max_negative_classes"] == 200
+    assert found["C-I", "usfda"]["settings"]["procurement"]["max_negative_classes"] == 200
+    assert found["I-C", "usfda"]["settings"]["procurement"]["max_negative_classes"] == 600
+    assert "max_negative_classes" not in found["S-R", "usfda"]["key"]["settings"]["procurement"]
     assert found["C-I", "uan"]["key"]["settings"] == QUICK["uan"]
     for task, shared in (("S-R", 6), ("I-C", 2), ("C-I", 2)):
-        record = found[task, "usfda"]
+        record = found[task, "mixture"]
         assert sum(name in record["confusion"]["labels"] for name in record["per_class"]) == shared
     table = rows(done("table2"), "table2")
-    assert {row["task"] for row in table if row["system"] == "usfda"} == {"S-R", "I-C", "C-I"}
+    assert {row["task"] for row in table if row["system"] == "mixture"} == {"S-R", "I-C", "C-I"}
     office31 = [row for row in table if row["dataset"] == "Office-31"]
     assert office31
     marked = "paper, best step by target labels: not a result"
     for task in ("S-R", "I-C", "C-I"):
-        along = found[task, "paper"]["along"]
+        along = found[task, "usfda"]["along"]
         assert [at["step"] for at in along] == [10]  # of twelve
-        best = max(found[task, "paper"]["t_avg"], along[0]["t_avg"])
+        best = max(found[task, "usfda"]["t_avg"], along[0]["t_avg"])
         shown = [row for row in table if (row["system"], row["task"], row["metric"]) == (marked, task, "T_avg")]
         assert [float(row["mean"]) for row in shown] == [pytest.approx(best, abs=1e-3)]
-    assert all("along" not in record for (_, system), record in found.items() if system != "paper")
+    assert all("along" not in record for (_, system), record in found.items() if system != "usfda")
     assert {row["figures"] for row in office31} == {"paper, ResNet-50"}
 
 
 def test_a_list_of_shared_classes(others: Path, tmp_path: Path, config: Config) -> None:  # noqa: F811
     shared = {"top-hat": "n02879718", "ak47": "n01440764", "012.binoculars": "n02841315"}
     run(Table2(), others, tmp_path, config, "I-C", shared=shared)
-    record = next(r for r in runs(tmp_path) if r["key"]["system"] == "usfda")
+    record = next(r for r in runs(tmp_path) if r["key"]["system"] == "mixture")
     both = {name for name in record["per_class"] if name in record["confusion"]["labels"]}
     assert both == {"213.top-hat", "001.ak47", "012.binoculars"}
     text = (tmp_path / "table2.md").read_text()
@@ -365,7 +365,8 @@ from usfda.experiments.gaps import OneShotRecognition
 from usfda.experiments.reproduce import reproduce
 
 logging.basicConfig(level=logging.INFO)
-config, chosen = Config(threads=1, cache=Path({cache!r})), OneShotRecognition(("usfda", "source-only", "paper", "shot"))
+config = Config(threads=1, cache=Path({cache!r}))
+chosen = OneShotRecognition(("mixture", "source-only", "usfda", "shot"))
 reproduce(chosen, Path({data!r}), Path({out!r}), seeds=1, backbone="pixels", settings=QUICK, config=config)
 """
 
@@ -393,15 +394,15 @@ def test_same_seed_settings_and_versions_give_the_same_numbers(digits: Path, tmp
     assert "4 of 4 runs are finished already" in again.stderr
     assert files == {kind: (out / f"one-shot.{kind}").read_bytes() for kind in files}
 
-    (record,) = [r for r in runs(out) if r["key"]["system"] == "paper"]
+    (record,) = [r for r in runs(out) if r["key"]["system"] == "usfda"]
     settings, seed, config = record["settings"], record["key"]["seed"], Config(threads=1, cache=tmp_path / "own")
-    before, after = ProcurementSettings(**settings["procurement"]), PaperSettings(**settings["deployment"])
+    before, after = ProcurementSettings(**settings["procurement"]), UsfdaSettings(**settings["deployment"])
     source, target, private = digits / "mnist", digits / "uci", "5,6,7,8,9"
     with threadpool_limits(1):  # as in a run: sums of several threads are rounded in another order
         model = procure(
             source, classes="0,1,2,3,4", backbone=record["backbone"], seed=seed, settings=before, config=config
         )
-        adapted = adapt(model, target, classes=private, method="paper", seed=seed, settings=after, config=config)
+        adapted = adapt(model, target, classes=private, method="usfda", seed=seed, settings=after, config=config)
         found = evaluate(adapted, target, classes=private, config=config)
     assert found.keys() & record.keys() >= {"t_avg", "t_unk", "h_score", "per_class", "confusion"}
     assert all(record[key] == found[key] for key in found.keys() & record.keys())

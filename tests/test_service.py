@@ -40,7 +40,7 @@ SMALL = Limits(
 @pytest.fixture(scope="session")
 def vendor(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
     file = tmp_path_factory.mktemp("vendor") / "vendor.usfda"
-    usfda.procure(photos, backbone="pixels", method="usfda", config=usfda.Config(cache=None)).save(file)
+    usfda.procure(photos, backbone="pixels", method="mixture", config=usfda.Config(cache=None)).save(file)
     return file
 
 
@@ -578,7 +578,7 @@ def test_progress_moves_with_the_images_and_the_steps(photos: Path, target: list
     """Of the process that adapts: once it runs, image by image where vectors are lost, step by step of the fit."""
     settings = usfda.ProcurementSettings(iterations=12, update_every=4, composites=200)
     config = usfda.Config(cache=None)
-    usfda.procure(photos, backbone="pixels", method="paper", settings=settings, config=config).save(
+    usfda.procure(photos, backbone="pixels", method="usfda", settings=settings, config=config).save(
         tmp_path / "v.usfda"
     )
     task = {

@@ -31,7 +31,7 @@ WINDOWS: list[dict[str, Any]] = [
 @pytest.fixture(scope="module")
 def vendor(tmp_path_factory: pytest.TempPathFactory, photos: Path) -> Path:
     file = tmp_path_factory.mktemp("vendor") / "vendor.usfda"
-    usfda.procure(photos, backbone="pixels", method="usfda", config=usfda.Config(cache=None)).save(file)
+    usfda.procure(photos, backbone="pixels", method="mixture", config=usfda.Config(cache=None)).save(file)
     return file
 
 

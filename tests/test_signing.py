@@ -71,7 +71,7 @@ KEY = ec.generate_private_key(ec.SECP256R1())
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a small model, a pair of keys and the signature."""
     folder = tmp_path_factory.mktemp("made")
-    procure(*blobs([0, 1], 8, d=6), method="usfda").save(folder / "vendor.usfda")
+    procure(*blobs([0, 1], 8, d=6), method="mixture").save(folder / "vendor.usfda")
     write_private(folder / "vendor.key", KEY)
     write_public(folder / "vendor.pub", KEY)
     sign(folder / "vendor.usfda", folder / "vendor.key")
@@ -158,7 +158,7 @@ def test_what_is_refused_has_its_own_line(vendor: Path, tmp_path: Path) -> None:
     assert "is not signed" in refusal(vendor)
     signature.unlink()
     signature.write_bytes(good)
-    procure(*blobs([0, 1], 9, d=6), method="usfda").save(model)
+    procure(*blobs([0, 1], 9, d=6), method="mixture").save(model)
     assert "is not what vendor.usfda.sig was made for: it was changed" in refusal(vendor)
     for content in (model.read_bytes() + b"\0", b"no model"):
         model.write_bytes(content)
@@ -392,7 +392,7 @@ def test_the_bytes_that_are_loaded_are_those_that_were_verified(vendor: Path) ->
     model, other = vendor / "vendor.usfda", vendor / "other.usfda"
     verified = verify(model, vendor / "vendor.pub")
     read_model_file(model, verified)
-    procure(*blobs([2, 3], 8, d=6), method="usfda").save(other)
+    procure(*blobs([2, 3], 8, d=6), method="mixture").save(other)
     other.replace(model)
     with pytest.raises(InputError, match=r"vendor\.usfda: was exchanged while its signature was checked"):
         read_model_file(model, verified)
@@ -401,7 +401,7 @@ def test_the_bytes_that_are_loaded_are_those_that_were_verified(vendor: Path) ->
 def test_nobody_exchanges_a_file_in_between(vendor: Path) -> None:
     """Somebody does, all the time: what is loaded is the signed model, or nothing."""
     model, done = vendor / "vendor.usfda", Event()
-    procure(*blobs([2, 3], 8, d=6), method="usfda").save(vendor / "b.usfda")
+    procure(*blobs([2, 3], 8, d=6), method="mixture").save(vendor / "b.usfda")
     shutil.copy(model, vendor / "a.usfda")
 
     def exchange() -> None:
@@ -503,7 +503,7 @@ def test_certificates_that_do_not_vouch(authority: Path) -> None:
 
 def test_the_service(run: Run, vendor: Path, tmp_path: Path) -> None:
     model = tmp_path / "images.usfda"
-    procure(write_photos(tmp_path / "photos", [0, 1], 6), method="usfda", backbone="pixels").save(model)
+    procure(write_photos(tmp_path / "photos", [0, 1], 6), method="mixture", backbone="pixels").save(model)
     call = ("serve", model, "--data", tmp_path / "data", "--port", 0, "--require-signature", vendor / "vendor.pub")
     code, _, error = run(*call)
     assert code == 2
@@ -584,7 +584,7 @@ def test_the_lines_of_the_help(run: Run, vendor: Path, monkeypatch: pytest.Monke
 def test_the_lines_of_the_page(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("USFDA_KEY_PASSWORD", "sesame")
-    procure(write_photos(Path("new-photos"), [0, 1], 6), method="usfda", backbone="pixels").save("vendor.usfda")
+    procure(write_photos(Path("new-photos"), [0, 1], 6), method="mixture", backbone="pixels").save("vendor.usfda")
     lines = "".join(re.findall(r"```sh\n(.*?)```", (DOCS / "signing.md").read_text(), re.DOTALL))
     shown = follow(lines.splitlines(), run)
     assert shown.count(": signed with") == lines.count("usfda verify") == 2

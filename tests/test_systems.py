@@ -62,7 +62,7 @@ def adapted(system: System, labelled: Features, X: np.ndarray) -> System:
 
 
 def result(name: str, known: list[int], target: list[int], shift: float, seed: int = 0) -> dict[str, Any]:
-    settings = {} if name in ("usfda", "paper") else budget(name, STEPS)
+    settings = {} if name in ("mixture", "usfda") else budget(name, STEPS)
     labelled, (X, y) = source(known), domain(target, shift, seed=1)
     decision = adapted(get_system(name)(seed, **settings), labelled, X).decide(X)
     return score_decision(np.asarray([f"c{c}" for c in y]), decision, labelled.classes)
@@ -96,7 +96,7 @@ def test_contract(name: str) -> None:
     assert system.parameters >= 0
     assert system.latent(X).shape[0] == 36
     assert isinstance(system.all_settings(), dict)
-    assert (system.check() is not None) == (name == "usfda")
+    assert (system.check() is not None) == (name == "mixture")
 
 
 @pytest.mark.parametrize("name", SOURCE_FREE)
@@ -373,7 +373,7 @@ def test_osbp_and_uan_reject_and_dann_hardly_does() -> None:
     assert min(rejected["osbp"], rejected["uan"]) > rejected["dann"] + 15
 
 
-@pytest.mark.parametrize("name", ["glc", "lead", "usfda"])
+@pytest.mark.parametrize("name", ["glc", "lead", "mixture"])
 def test_universal_systems_tell_known_from_unknown(name: str) -> None:
     found = result(name, list(range(6)), [0, 1, 2, 7, 8, 9], 2.0)
     assert found["h_score"] > 60
@@ -400,29 +400,29 @@ def test_the_vendors_model_is_procured_once(cache: Path) -> None:
     def kept() -> int:
         return int(store_info(cache)["models"]["count"])
 
-    first, again = learn("paper"), learn("paper")
+    first, again = learn("usfda"), learn("usfda")
     assert again.learning_seconds == first.learning_seconds > 0
     assert kept() == 1
     np.testing.assert_array_equal(first.model.decide(X).score, again.model.decide(X).score)
     learn("usfda-b")  # asks for what features have by default, by name
-    learn("paper", deployment={"beta": 0.5})
+    learn("usfda", deployment={"beta": 0.5})
     assert kept() == 2
     others = [
-        learn("paper", seed=1),
-        learn("paper", procurement={"alpha": 0.5}),
-        learn("paper", procurement={"max_negative_classes": 3}),
-        learn("paper", replace(labelled, X=np.asarray(labelled.X) + 1)),
+        learn("usfda", seed=1),
+        learn("usfda", procurement={"alpha": 0.5}),
+        learn("usfda", procurement={"max_negative_classes": 3}),
+        learn("usfda", replace(labelled, X=np.asarray(labelled.X) + 1)),
     ]
     assert first.learning_seconds not in [other.learning_seconds for other in others]
     assert kept() == 2 + len(others)
     for file in (cache / "vendors").glob("*.usfda"):
         file.write_bytes(file.read_bytes()[:1000])
-    np.testing.assert_array_equal(learn("paper").model.decide(X).score, first.model.decide(X).score)
-    assert learn("paper").learning_seconds != first.learning_seconds
-    learn("usfda")  # takes no longer to make than to read
+    np.testing.assert_array_equal(learn("usfda").model.decide(X).score, first.model.decide(X).score)
+    assert learn("usfda").learning_seconds != first.learning_seconds
+    learn("mixture")  # takes no longer to make than to read
     assert kept() == 6
     clear_store(cache)
     assert kept() == 0
-    system = get_system("paper")(0, Config(cache=None), procurement=procurement)
+    system = get_system("usfda")(0, Config(cache=None), procurement=procurement)
     system.learn(labelled)
     assert kept() == 0

@@ -228,10 +228,10 @@ def test_what_is_unknown_and_of_no_cluster_is_told(adapted: Model, target: tuple
     strange = np.random.default_rng(5).normal(0, 12, (3, target[0].shape[1])).astype(np.float32)
     found = adapt(adapted, np.concatenate([target[0], strange])).findings
     assert found is not None
-    assert found.alone > 0
+    assert found.outliers > 0
     unknown = round(found.unknown_share * found.samples / 100)
-    assert sum(cluster.samples for cluster in found.clusters) + found.alone == unknown
-    assert any(f"; {found.alone} more resemble" in line for line in found.sentences())
+    assert sum(cluster.samples for cluster in found.clusters) + found.outliers == unknown
+    assert any(f"; {found.outliers} more resemble" in line for line in found.sentences())
 
 
 def test_teaching_can_be_undone(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
@@ -277,7 +277,7 @@ def test_an_example_like_nothing_in_the_target(adapted: Model, target: tuple[np.
 def test_what_cannot_be_taught(vector_model: Model, adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
     X, _ = target
     clusters = len(adapted.decide(X[:1]).probability[0])  # type: ignore[index]
-    with pytest.raises(InputError, match="only a model that was adapted with method usfda can be taught"):
+    with pytest.raises(InputError, match="only a model that was adapted with method mixture can be taught"):
         teach(vector_model, names={1: "a"})
     with pytest.raises(InputError, match="nothing to teach"):
         teach(adapted)

@@ -62,7 +62,7 @@ def bucket(s3: Any, photos: Path, new_photos: Path) -> str:
 
 @pytest.fixture(scope="module")
 def vendor(photos: Path) -> Model:
-    return procure(photos, backbone="pixels", method="usfda", config=Config(cache=None))
+    return procure(photos, backbone="pixels", method="mixture", config=Config(cache=None))
 
 
 def samples_of(source: Any, **options: Any) -> Samples:

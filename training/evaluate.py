@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from usfda.methods.heads import PrototypeHead
+from usfda.methods.heads import ClassMeansHead
 from usfda.methods.mixture.checks import verdict_of
-from usfda.methods.mixture.class_statistics import fit_geometry
+from usfda.methods.mixture.class_statistics import fit_class_statistics
 from usfda.methods.mixture.classifier import fit_classifier
-from usfda.methods.mixture.fit import Points, fit_mixture
+from usfda.methods.mixture.fit import WeightedSamples, fit_mixture
 from usfda.methods.mixture.learned import LearnedSplitter, load_decision
-from usfda.methods.settings import UsfdaSettings
+from usfda.methods.settings import MixtureSettings
 from usfda.methods.vendor import Vendor, signed_root
 
 from .generate import load_classifier, tasks_of
@@ -39,17 +39,17 @@ SAME = {"severe": "office"}  # families that are left out together with another 
 def measured(source: Source, target: Target, splitter: LearnedSplitter, classifier: Any) -> dict[str, Any]:
     """One task."""
     K = len(source.classes)
-    geometry = fit_geometry(source.X, source.y, K)
+    class_statistics = fit_class_statistics(source.X, source.y, K)
     of_classifier = None if classifier is None else fit_classifier(classifier[0], classifier[1], source.X, source.y, K)
-    points = Points.of_samples(signed_root(target.X), len(target.X))
-    fitted = fit_mixture(Vendor(None, geometry, of_classifier), points, UsfdaSettings(), splitter, 0)
+    points = WeightedSamples.of_samples(signed_root(target.X), len(target.X))
+    fitted = fit_mixture(Vendor(None, class_statistics, of_classifier), points, MixtureSettings(), splitter, 0)
     known = np.isin(target.y, source.classes)
     truth = {"known": known, "label": np.unique(target.y, return_inverse=True)[1]}
 
     def figure_of(best: np.ndarray, is_known: np.ndarray) -> float:
         return figure(truth, is_known, source.classes[best] == target.y)
 
-    p, q = fitted.head.probability(target.X), PrototypeHead(geometry).probability(target.X)
+    p, q = fitted.head.probability(target.X), ClassMeansHead(class_statistics).probability(target.X)
     adapted = figure_of(p[:, :-1].argmax(1), p[:, :-1].max(1) >= p[:, -1])
     means = figure_of(q[:, :-1].argmax(1), q[:, :-1].max(1) >= q[:, -1])
     row = {"adapted": adapted, "class_means": means}

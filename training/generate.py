@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from usfda.methods.mixture.class_statistics import fit_geometry
+from usfda.methods.mixture.class_statistics import fit_class_statistics
 from usfda.methods.mixture.classifier import fit_classifier
-from usfda.methods.mixture.fit import Points, view_of
+from usfda.methods.mixture.fit import WeightedSamples, view_of
 from usfda.methods.mixture.learned import all_statistics, class_means
-from usfda.methods.settings import UsfdaSettings
+from usfda.methods.settings import MixtureSettings
 from usfda.methods.vendor import Vendor, signed_root
 
 from .families import FAMILIES
@@ -48,13 +48,13 @@ def statistics_of(
 ) -> list[dict[str, Any]]:
     """What is kept of the tasks of a source."""
     K = len(source.classes)
-    geometry = fit_geometry(source.X, source.y, K)
+    class_statistics = fit_class_statistics(source.X, source.y, K)
     of_classifier = None if classifier is None else fit_classifier(classifier[0], classifier[1], source.X, source.y, K)
-    vendor = Vendor(None, geometry, of_classifier)
+    vendor = Vendor(None, class_statistics, of_classifier)
     made = []
     for target in targets:
         one = np.ones(len(target.X))
-        view = view_of(vendor, Points(signed_root(target.X), one, one), K, UsfdaSettings(), 0)
+        view = view_of(vendor, WeightedSamples(signed_root(target.X), one, one), K, MixtureSettings(), 0)
         samples, whole = all_statistics(view)
         best = view.best
         means_best, means_known = class_means(view)

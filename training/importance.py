@@ -20,7 +20,7 @@ from .network import Bank, Trained, TrainSettings, train, weights_of
 
 
 def lost(trained: Trained, bank: Bank, chosen: list[int], rng: np.random.Generator) -> dict[str, float]:
-    """Points of the figure that shuffling each statistic costs, the mean over tasks."""
+    """WeightedSamples of the figure that shuffling each statistic costs, the mean over tasks."""
 
     def mean(s: np.ndarray, g: np.ndarray) -> float:
         changed = replace(bank, s=s, g=g)

@@ -43,7 +43,7 @@ def main() -> None:
             family, number = rest.rsplit("-", 1)
             with np.load(place) as task:
                 X, y, target, truth = (task[name] for name in ("X", "y", "X_t", "y_t"))
-            model = usfda.procure(X.astype(np.float32), y.tolist(), method="usfda", settings={"holdout": 0.0})
+            model = usfda.procure(X.astype(np.float32), y.tolist(), method="mixture", settings={"holdout": 0.0})
             labels = usfda.adapt(model, target.astype(np.float32)).predict(target.astype(np.float32))
             share = np.isin(truth, model.classes_).mean()
             kind = "none unknown" if share == 1 else "none shared" if share == 0 else "both"

@@ -22,7 +22,7 @@ import torch
 from scipy.special import expit
 from torch import nn
 
-from usfda.methods.mixture.learned import LEAST_SPREAD, LearnedDecision, Outputs, context, perceptron, summary
+from usfda.methods.mixture.learned import LEAST_SPREAD, LearnedDecision, Outputs, aggregates, context, perceptron
 from usfda.methods.mixture.neighbours import NeighbourGraph
 
 from .families import left_out_with
@@ -89,7 +89,7 @@ def bank_of_outputs(bank: Bank, outputs: list[Outputs]) -> Bank:
 def inputs_of(task: Task, outputs: Outputs) -> np.ndarray:
     """What the third network reads of a task."""
     n = len(task["best"])
-    parts = summary(outputs, np.full(n, 1 / n), task["best"], task["means_best"], task["means_known"])
+    parts = aggregates(outputs, np.full(n, 1 / n), task["best"], task["means_best"], task["means_known"])
     return np.concatenate([parts, [task["whole"][name] for name in BASICS]])
 
 

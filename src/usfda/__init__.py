@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from .methods.decision import Decision
     from .methods.findings import Findings
     from .methods.privacy import PrivacySettings
-    from .methods.settings import PaperSettings, ProcurementSettings, UsfdaSettings
+    from .methods.settings import MixtureSettings, ProcurementSettings, UsfdaSettings
     from .metrics import evaluate
     from .model import Model, Prediction, load
     from .report.build import write_report
@@ -29,14 +29,14 @@ _HOME = {
     "Findings": "methods.findings",
     "InputError": "errors",
     "Model": "model",
-    "PaperSettings": "methods.settings",
+    "UsfdaSettings": "methods.settings",
     "Prediction": "model",
     "PrivacySettings": "methods.privacy",
     "ProcurementSettings": "methods.settings",
     "Quantised": "export",
     "Samples": "data.samples",
     "UsfdaClassifier": "estimator",
-    "UsfdaSettings": "methods.settings",
+    "MixtureSettings": "methods.settings",
     "adapt": "stages.adapt",
     "evaluate": "metrics",
     "export_onnx": "export",
@@ -52,8 +52,8 @@ __all__ = [
     "Features",
     "Findings",
     "InputError",
+    "MixtureSettings",
     "Model",
-    "PaperSettings",
     "Prediction",
     "PrivacySettings",
     "ProcurementSettings",

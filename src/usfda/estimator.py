@@ -59,7 +59,7 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             raise ValueError("Classifier can't train when only one class is present.")
         digits = len(str(len(self.classes_)))  # so that names sort as the positions do
         names = [str(i).zfill(digits) for i in place.tolist()]
-        self.model_ = procure(X, names, method="usfda", seed=self.random_state)
+        self.model_ = procure(X, names, method="mixture", seed=self.random_state)
         return self
 
     def adapt(self, X: Any) -> UsfdaClassifier:

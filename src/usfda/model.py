@@ -23,7 +23,7 @@ from .features.extract import Extractor
 from .files import atomic_write
 from .methods.decision import STRICTNESS, Decision, check_strictness, joined, known_score
 from .methods.findings import Findings
-from .methods.heads import HEADS, Head, UsfdaHead, starting_head
+from .methods.heads import HEADS, Head, MixtureHead, starting_head
 from .methods.vendor import Vendor, own_part
 from .modelcard import FILE, PAGE, card_text, model_file
 from .modelfile import MAX_SIZE, MESSAGE, ModelFile, read_model_file, write_model_file
@@ -238,7 +238,7 @@ class Model:
 
     def find_examples(self, features: Features, decided: Decision) -> None:
         """Name the most typical samples of each cluster, where the head finds any."""
-        if not isinstance(self.head, UsfdaHead):
+        if not isinstance(self.head, MixtureHead):
             return
         assert decided.cluster is not None
         examples = {}

@@ -30,12 +30,12 @@ import safetensors.numpy
 from .data.reading import check_class_names
 from .errors import InputError
 from .files import atomic_write, is_file
-from .methods.heads import HEADS, UsfdaHead
+from .methods.heads import HEADS, MixtureHead
 from .methods.vendor import Shape, Tensors, Vendor, own_part
 from .oldformats import upgrade
 from .urls import Url
 
-FORMAT = 7
+FORMAT = 8
 LIMITS = {  # the members in their order, and how many bytes each may have
     "card.json": 2**23,
     "tensors.safetensors": 2**30,
@@ -99,9 +99,9 @@ DEPLOYMENT = {
     },
 }
 
-# What a group of the summary stands for, two samples or more; a cosine; shares.
+# What a group of the coreset stands for, two samples or more; a cosine; shares.
 RANGES = {
-    "mixture.counts": (1.99, 1e12), "mixture.rest": (0, 1.001),
+    "mixture.counts": (1.99, 1e12), "mixture.outlier": (0, 1.001),
     "classifier.share": (0, 1.001), "classifier.share_centred": (0, 1.001),
 }  # fmt: skip
 
@@ -168,8 +168,8 @@ def read_model_file(path: Path, sha256: str | None = None) -> ModelFile:
         contents = {"card.json": _content(file, members["card.json"])}
         card, number = _read_card(contents["card.json"])
         places = _read_header(file, members["tensors.safetensors"])
-        card, added, dropped = upgrade(card, {name: place.shape for name, place in places.items()}, number)
-        places = {name: place for name, place in places.items() if name not in dropped}
+        card, added, names = upgrade(card, {name: place.shape for name, place in places.items()}, number)
+        places = {names[name]: place for name, place in places.items() if name in names}
         _check_card(card)
         _check_tensors(places, added, card)
         contents |= {member.name: _content(file, member) for member in found[1:]}
@@ -409,8 +409,8 @@ def _check_tensors(header: Mapping[str, Place], added: Mapping[str, Shape], card
     wanted = _tensor_layout({**shapes, **added}, len(card["classes"]), card["head"])
     if any(wanted.pop(name, None) != shape for name, shape in added.items()):
         raise InputError("its tensors are not those of its format")
-    prototypes = f"{UsfdaHead.part}.prototypes"
-    if len(_taught(card)) != wanted.get(prototypes, (0,))[0]:
+    taught_means = f"{MixtureHead.part}.taught_means"
+    if len(_taught(card)) != wanted.get(taught_means, (0,))[0]:
         raise InputError("its card names other taught classes than its tensors have")
     if wrong := sorted(set(wanted) ^ set(header)):
         state = "one too many" if wrong[0] in header else "missing"
@@ -459,7 +459,7 @@ def _read_tensors(content: bytes, places: Mapping[str, Place]) -> dict[str, np.n
 def _tensor_layout(shapes: Mapping[str, Shape], classes: int, head: str) -> dict[str, Shape]:
     """The shape of every tensor of a model; sizes that the card does not tell are taken from those that are there."""
     kind, wanted = HEADS[head], Vendor.layout(shapes, classes)
-    marks = {"networks": "F_s.0.weight", "geometry": "geometry.mean"}
+    marks = {"networks": "F_s.0.weight", "class_statistics": "class_statistics.overall_mean"}
     if marks[kind.needs] not in wanted:
         raise InputError(f"its head is {head}, but the vendor's {kind.needs} that it needs are missing")
     sizes = {wanted[mark][-1] for mark in marks.values() if mark in wanted}

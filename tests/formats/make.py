@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from io import BytesIO
 from pathlib import Path
@@ -32,10 +32,11 @@ from PIL import Image
 HERE = Path(__file__).parent
 # The last commit of each format; None is what is checked out. 1 and 2 are of release 0.1, 3 to 5 of 0.2 before it was
 # released, 6 of 0.2.
-COMMITS = {1: "4d5dbad", 2: "dc5954a", 3: "b547e15", 4: "ec1f005", 5: "a2f8b8a", 6: "ca9dd17", 7: None}
+COMMITS = {1: "4d5dbad", 2: "dc5954a", 3: "b547e15", 4: "ec1f005", 5: "a2f8b8a", 6: "ca9dd17", 7: "0dceb92", 8: None}
 STRICTNESS = (0.2, 0.5, 0.8)
 ALIVE = 16
 RECORD = {"input_size": [3, 16, 16], "crop_pct": 1.0, "interpolation": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}
+Models = Callable[[int, Path, list[str], str], Iterator[tuple[str, Any]]]
 FEW = {"iterations": 240, "update_every": 40, "composites": 60}
 
 
@@ -114,10 +115,10 @@ def models_of_0_1(number: int, source: Path, target: list[str], backbone: str) -
 
 
 def models_of_0_2(number: int, source: Path, target: list[str], backbone: str) -> Iterator[tuple[str, Any]]:
-    """From format 3 on."""
+    """Formats 3 to 7, with the names that methods had then."""
     usfda: Any = import_module("usfda")
 
-    make_networks_narrow(import_module("usfda.methods.usfda.procurement"))
+    make_networks_narrow(import_module("usfda.methods.procurement"))
     procured = {
         method: usfda.procure(source, backbone=backbone, method=method, settings=None if method == "usfda" else FEW)
         for method in ("usfda", "paper", "all")
@@ -135,6 +136,29 @@ def models_of_0_2(number: int, source: Path, target: list[str], backbone: str) -
         yield "taught", usfda.teach(updated, names={1: "okapi"})
 
 
+def models_of_0_3(number: int, source: Path, target: list[str], backbone: str) -> Iterator[tuple[str, Any]]:
+    """From format 8 on."""
+    usfda: Any = import_module("usfda")
+
+    make_networks_narrow(import_module("usfda.methods.usfda.procurement"))
+    procured = {
+        method: usfda.procure(source, backbone=backbone, method=method, settings=None if method == "mixture" else FEW)
+        for method in ("mixture", "usfda", "all")
+    }
+    for method, model in procured.items():
+        yield f"procured-{method}", model
+    yield "usfda", usfda.adapt(procured["usfda"], target, method="usfda", settings={"steps": 40})
+    yield "mixture", usfda.adapt(procured["mixture"], target)
+    updated = usfda.adapt(usfda.adapt(procured["mixture"], target[:30]), target[30:], update=True)
+    yield "updated", updated
+    yield "taught", usfda.teach(updated, names={1: "okapi"})
+
+
+def models(number: int) -> Models:
+    """The function that makes the models of a format."""
+    return models_of_0_1 if number < 3 else models_of_0_2 if number < 8 else models_of_0_3
+
+
 def make(number: int, folder: Path) -> None:
     """The files of a format, with the package that is imported; whether it writes this format is asserted."""
     source, backbone = folder / "source", write_backbone(folder / "m.onnx")
@@ -143,7 +167,7 @@ def make(number: int, folder: Path) -> None:
     target = write_pngs(folder / "target", np.load(HERE / "images.npy"))
     expected = HERE / "expected.json"
     labels: dict[str, dict[str, list[str]]] = json.loads(expected.read_text()) if expected.exists() else {}
-    for kind, model in (models_of_0_1 if number < 3 else models_of_0_2)(number, source, target, backbone):
+    for kind, model in models(number)(number, source, target, backbone):
         file = folder / f"format-{number}-{kind}.usfda"
         kept = HERE / f"{file.name}.xz"
         if kept.exists():

@@ -49,7 +49,7 @@ def compare(
 
     A run that is finished is not repeated: after an interruption, or with more seeds or systems, call it again.
 
-    Examples: `usfda compare photos/ labelled-new-photos/ --methods usfda,uan,mine.py:Mine` or
+    Examples: `usfda compare photos/ labelled-new-photos/ --methods mixture,uan,mine.py:Mine` or
     `usfda compare --data office31/ --tasks A-D,D-W --seeds 1`
     """
     from ..experiments.compare import compare as run

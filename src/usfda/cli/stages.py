@@ -48,18 +48,19 @@ def procure(
     source: Annotated[str, typer.Argument(help="A folder with one folder per class, a list, or features (.npz).")],
     output: ModelOut,
     method: Annotated[
-        str, typer.Option("--for", help="The method that the file is to serve: `all`, `usfda` or `paper`.")
+        str, typer.Option("--for", help="The method that the file is to serve: `all`, `mixture` or `usfda`.")
     ] = "all",
     classes: Classes = None,
     backbone: Backbone = "efficientnet_lite0",
     negatives: Annotated[
         str | None,
-        typer.Option(help="For method `paper`: `composite` (images; default), `latent`, `prior` (features; default)."),
+        typer.Option(help="For method `usfda`: `composite` (images; default), `latent`, `prior` (features; default)."),
     ] = None,
     private: Annotated[
         bool,
         typer.Option(
-            "--private", help="Tell less about single images: for method `usfda` alone, needs ten images of each class."
+            "--private",
+            help="Leak less about single images: for method `mixture`, with at least ten images per class.",
         ),
     ] = False,
     epsilon: Annotated[
@@ -77,7 +78,7 @@ def procure(
 
     A file for one method alone is made faster and is smaller.
 
-    Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for usfda -o vendor.usfda`
+    Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for mixture -o vendor.usfda`
     """
     from ..methods.findings import named_counts, next_steps, privacy_sentence
     from ..methods.settings import ProcurementSettings
@@ -113,11 +114,11 @@ def procure(
         log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
         log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
     log.info("  %s", privacy_sentence(card["privacy"]))
-    if not card["privacy"]["private"] and method != "paper":
+    if not card["privacy"]["private"] and method != "usfda":
         log.info("  (--private and --epsilon tell less about single images; docs/privacy.md)")
     elif card["privacy"]["private"]:
         more = "each further file of the same images adds its own ε" if epsilon else "--epsilon adds a proven bound"
-        log.info("  (for method usfda alone, without networks; %s; docs/privacy.md)", more)
+        log.info("  (for method mixture alone, without networks; %s; docs/privacy.md)", more)
     for step in next_steps(None, str(output), "NEW-IMAGES", backbone=missing_backbone(model, without_backbone)):
         log.info("next:    %s", step.command)
 
@@ -132,8 +133,8 @@ def adapt(
     output: ModelOut,
     classes: Classes = None,
     method: Annotated[
-        str, typer.Option(help="`usfda`: a mixture of known classes and unknown clusters; `paper`: to the letter.")
-    ] = "usfda",
+        str, typer.Option(help="`mixture`: a mixture of known classes and unknown clusters; `usfda`: to the letter.")
+    ] = "mixture",
     strictness: Annotated[
         float | None, typer.Option(min=0, max=1, help=f"{STRICT} [default: 0.5; with `--update`, as before]")
     ] = None,
@@ -169,7 +170,7 @@ def adapt(
     More images, later: `usfda adapt client.usfda newer-photos/ --update -o newer.usfda`
     """
     from ..data.reading import read_several, read_target
-    from ..methods.settings import PaperSettings, UsfdaSettings
+    from ..methods.settings import MixtureSettings, UsfdaSettings
     from ..stages.adapt import adapt as run
     from ..stages.common import Clock
 
@@ -193,7 +194,7 @@ def adapt(
         reject_at_most=None if reject_at_most is None else share_of(reject_at_most, "--reject-at-most"),
         update=update,
         seed=seed,
-        settings=settings_of(PaperSettings, settings) if method == "paper" else settings_of(UsfdaSettings, settings),
+        settings=settings_of(UsfdaSettings, settings) if method == "usfda" else settings_of(MixtureSettings, settings),
         config=config,
     )
     adapted.card["deployment"]["seconds"]["features"] += clock.seconds["features"]

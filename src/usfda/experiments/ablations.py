@@ -1,7 +1,7 @@
-"""The paper's ablations, on one task (A→D of Office-31): the SSM, and what method `paper` makes of its settings.
+"""The paper's ablations, on one task (A→D of Office-31): the SSM, and what method `usfda` makes of its settings.
 
-β belongs to deployment, the others to procurement. Method `usfda` depends on none of them: it uses the source's
-geometry, which no loss shapes.
+β belongs to deployment, the others to procurement. Method `mixture` depends on none of them: it uses the source's
+class statistics, which no loss shapes.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ import numpy as np
 
 from ..data.samples import Features
 from ..methods.findings import count
-from ..methods.settings import PaperSettings, ProcurementSettings, hold_out
+from ..methods.settings import ProcurementSettings, UsfdaSettings, hold_out
 from .figures import curves, histograms
 from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner, Settings
 from .runs import circumstances
 from .systems.api import System
-from .systems.usfda import Paper
+from .systems.deployment import Usfda
 from .tables import Statistic, columns
 from .tasks import Task
 
@@ -33,7 +33,7 @@ EDGES = np.linspace(1, math.e, 41)  # of the bins of w
 
 @dataclass(frozen=True)
 class Sensitivity(PaperExperiment):
-    """Method `paper` with several values of one setting, all else as by default."""
+    """Method `usfda` with several values of one setting, all else as by default."""
 
     axis: ClassVar[str]
 
@@ -50,7 +50,7 @@ class Sensitivity(PaperExperiment):
         found, pair = data.one_task(self.name)
         task = found.task(pair)
         variants, default = self.variants(task, len(runner.reader.read(task)[0].classes))
-        systems = {label: ("paper", {} if label == default else given) for label, given in variants.items()}
+        systems = {label: ("usfda", {} if label == default else given) for label, given in variants.items()}
         records = self.records(runner, [task], systems)
         values = {label: {m: Statistic.of(r[m] for r in mine) for m in METRICS} for label, mine in records.items()}
         bold = {label: f"**{label}**" if label == default else label for label in values}
@@ -58,7 +58,7 @@ class Sensitivity(PaperExperiment):
         lines = {name: [values[label][m] for label in values] for m, name in METRICS.items() if m != "auroc"}
         seeds = count(runner.seeds, "seed")
         text = [
-            f"{found.name} {task.name}, method `paper`, all else as by default (**bold**: the default); percent, mean "
+            f"{found.name} {task.name}, method `usfda`, all else as by default (**bold**: the default); percent, mean "
             f"± deviation over {seeds}, last step.",
         ]
         tables = {self.axis: ([self.axis.split(",")[0], *METRICS.values()], body)}
@@ -78,7 +78,7 @@ class Beta(Sensitivity):
 
     def variants(self, task: Task, classes: int) -> tuple[dict[str, Settings], str]:
         """One for each value."""
-        return {f"{v:g}": {"deployment": {"beta": v}} for v in self.values}, f"{PaperSettings().beta:g}"
+        return {f"{v:g}": {"deployment": {"beta": v}} for v in self.values}, f"{UsfdaSettings().beta:g}"
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ class SourceSimilarity(PaperExperiment):
 
     def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
         """Mean and histogram of w for each group; labels of the target only tell the groups apart."""
-        assert isinstance(system, Paper)
+        assert isinstance(system, Usfda)
         assert target.labels is not None
         assert source.labels is not None
         system.learn(source)
@@ -170,7 +170,7 @@ class SourceSimilarity(PaperExperiment):
         """Run it."""
         found, pair = data.one_task(self.name)
         task = found.task(pair)
-        systems = {str(n): ("paper", {"procurement": {"iterations": n}}) for n in self.iterations}
+        systems = {str(n): ("usfda", {"procurement": {"iterations": n}}) for n in self.iterations}
         records = {label: mine for label, mine in self.records(runner, [task], systems).items() if mine}
         groups = [name for name in GROUPS if name in next(iter(records.values()))[0]["means"]]
         means: dict[str, dict[str, Statistic]] = {}

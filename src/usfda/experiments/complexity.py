@@ -20,14 +20,14 @@ from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner
 from .runs import circumstances
 from .systems.api import System
-from .systems.usfda import Usfda
+from .systems.deployment import Mixture
 from .tables import Statistic
 
 # A row of the table: the system and the stage of its record, and what the paper prints (learnable parameters, seconds).
 ROWS = {
-    "procurement": ("paper", "procurement", "11.1 M", 380.0),
-    "deployment, `paper`": ("paper", "deployment", "3.5 M", 44.0),
-    "deployment, `usfda`": ("usfda", "deployment", "–", None),
+    "procurement": ("usfda", "procurement", "11.1 M", 380.0),
+    "deployment, `usfda`": ("usfda", "deployment", "3.5 M", 44.0),
+    "deployment, `mixture`": ("mixture", "deployment", "–", None),
     "UAN": ("uan", "deployment", "26.7 M", 450.0),
 }
 
@@ -50,7 +50,7 @@ class Complexity(PaperExperiment):
         from_images, unlabelled = Samples(source.paths, source.labels), Samples(target.paths)
         with TemporaryDirectory() as folder:
             config = replace(system.config, cache=Path(folder))
-            if isinstance(system, Usfda):
+            if isinstance(system, Mixture):
                 return _own_stages(system, from_images, unlabelled, config)
             return _trained_together(system, from_images, unlabelled, config)
 
@@ -80,7 +80,7 @@ class Complexity(PaperExperiment):
                 }
             )  # fmt: skip
         width, classes, threads = source.X.shape[1], len(source.classes), runner.config.threads
-        negatives = next((r["negative_classes"] for r in records["paper"]), 0)
+        negatives = next((r["negative_classes"] for r in records["usfda"]), 0)
         at_2048 = [learnable(make_f(2048), make_g(2048), D(classes, negatives)) / 1e6, learnable(make_f(2048)) / 1e6]
         seeds = count(runner.seeds, "seed")
         text = [
@@ -93,13 +93,13 @@ class Complexity(PaperExperiment):
             "ResNet-50 that it trains; ours learns on frozen vectors. Its seconds are of other hardware.",
         ]
         head = ["stage", "learnable", "M, s", "training, s", "paper: learnable", "paper: s"]
-        series = {"training": training, "with M": whole, "paper": printed}
+        series = {"training": training, "with M": whole, "usfda": printed}
         picture = points([row.replace("`", "") for row in ROWS], {"seconds": series}, "seconds")
         tables = {"Parameters and seconds": (head, body)}
         return Result(f"Complexity: {found.name} {task.name}", text, tables, rows, picture)
 
 
-def _own_stages(system: Usfda, source: Samples, target: Samples, config: Config) -> dict[str, Any]:
+def _own_stages(system: Mixture, source: Samples, target: Samples, config: Config) -> dict[str, Any]:
     """Procurement for this system's method alone, and deployment."""
     assert system.backbone is not None
     model = procure(

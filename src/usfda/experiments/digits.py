@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 from ..config import Config
 from ..data.reading import read
 from ..errors import InputError
-from ..methods.heads import PrototypeHead
+from ..methods.heads import ClassMeansHead
 from ..metrics import evaluate
 from ..model import Model
 from ..report.build import write_report
@@ -120,7 +120,7 @@ def run(folder: Path, out: Console, config: Config) -> dict[str, dict[str, Any]]
         out.print(f"  {line}")
     out.print(f"$ usfda evaluate {client} {mnist} --classes {target}", style="dim")
     vendors = procured.vendor
-    nearest = Model(procured.classes_, vendors, PrototypeHead.build(vendors, {}), procured.backbone, procured.card)
+    nearest = Model(procured.classes_, vendors, ClassMeansHead.build(vendors, {}), procured.backbone, procured.card)
     results = {
         "source model": evaluate(procured, mnist, classes=TARGET, config=config),
         "class means": evaluate(nearest, mnist, classes=TARGET, config=config),

@@ -15,8 +15,8 @@ from ..data.samples import Features
 from ..errors import InputError
 from ..methods.decision import Decision
 from ..methods.findings import count
-from ..methods.heads import PaperHead
-from ..methods.settings import PaperSettings
+from ..methods.heads import UsfdaHead
+from ..methods.settings import UsfdaSettings
 from ..methods.usfda.adaptation import train_target
 from ..metrics import score_decision
 from ..model import Model
@@ -27,7 +27,7 @@ from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner
 from .runs import Record
 from .systems.api import System
-from .systems.usfda import Paper
+from .systems.deployment import Usfda
 from .tables import Statistic, mean_over_tasks
 from .tasks import Task
 
@@ -37,11 +37,11 @@ METRICS = {"t_avg": "T_avg", "t_unk": "T_unk"}
 # The systems of the tables, and the rows of the paper that each stands beside.
 SYSTEMS = {
     "source-only": ("ResNet",), "iwan": ("IWAN",), "pada": ("PADA",), "ati": ("ATI",), "osbp": ("OSBP",),
-    "uan": ("UAN", "UAN*"), "dann": (), "rtn": (), "usfda-b": (), "paper": ("USFDA",), "usfda": (),
+    "uan": ("UAN", "UAN*"), "dann": (), "rtn": (), "usfda-b": (), "usfda": ("USFDA",), "mixture": (),
 }  # fmt: skip
 PAPER = "paper, ResNet-50"
-BEST = "`paper`, best step by target labels: not a result"
-LOOK = 10  # steps between two looks at the decisions of `paper`
+BEST = "`usfda`, best step by target labels: not a result"
+LOOK = 10  # steps between two looks at the decisions of `usfda`
 
 
 @dataclass(frozen=True)
@@ -73,9 +73,9 @@ class PaperTable(PaperExperiment):
     datasets: ClassVar[tuple[str, ...]]  # by identifier
 
     def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
-        """All metrics; for `paper` also T_avg and T_unk along its steps, which are scored when all is decided."""
+        """All metrics; for `usfda` also T_avg and T_unk along its steps, which are scored when all is decided."""
         record = super().measure(system, source, target)
-        if type(system) is Paper:
+        if type(system) is Usfda:
             record["along"] = _along(system, source, target)
         return record
 
@@ -105,7 +105,7 @@ class PaperTable(PaperExperiment):
             f"T_avg and T_unk in percent, mean ± deviation over {seeds}, last step, no checkpoint is "
             f"picked. Ours are on frozen features of {runner.backbone_name}; the paper's are of ResNet-50, its ± over "
             "5 runs. UAN is quoted there from its own paper; UAN* is the run of USFDA's authors, with the best figures "
-            "of the run. `paper` is USFDA to the letter, `usfda` the default of this project. The paper prints nothing "
+            "of the run. `usfda` is the paper's method, `mixture` our default. The paper prints nothing "
             "for DANN, RTN and USFDA-b.",
             "The line *best step by target labels* has that step of the same runs at which T_avg is highest, as the "
             "known ports select it. Such a choice needs the target's labels, which nobody has: it tells how much of "
@@ -150,7 +150,7 @@ class Table2(PaperTable):
     datasets = ("office31", "visda", "imagenet-caltech")
 
 
-def _along(system: Paper, source: Features, target: Features) -> list[dict[str, Any]]:
+def _along(system: Usfda, source: Features, target: Features) -> list[dict[str, Any]]:
     """T_avg and T_unk after every ten steps: adapted once more from the same seed, decided, and only then scored."""
     model = system.model
     decisions: dict[int, Decision] = {}
@@ -158,13 +158,13 @@ def _along(system: Paper, source: Features, target: Features) -> list[dict[str, 
     assert networks is not None
     assert target.labels is not None
 
-    def decide(step: int, head: PaperHead) -> None:
+    def decide(step: int, head: UsfdaHead) -> None:
         if step % LOOK == 0:
             decisions[step] = Model(model.source_classes, model.vendor, head, model.backbone, model.card).decide(
                 target.X
             )
 
-    settings = settings_from(PaperSettings, system.settings.deployment)
+    settings = settings_from(UsfdaSettings, system.settings.deployment)
     train_target(networks, target.X, settings, system.seed, system.config, decide)
     scores = {step: score_decision(target.labels, decided, source.classes) for step, decided in decisions.items()}
     return [{"step": step, "t_avg": s["t_avg"], "t_unk": s["t_unk"]} for step, s in scores.items()]
@@ -197,7 +197,7 @@ def _lines(
     lines: dict[tuple[str, str], dict[str, Any]] = {}
     for system, paper_rows in SYSTEMS.items():
         lines[f"`{system}`", runner.backbone_name] = figures(records[system])
-        if system == "paper":
+        if system == "usfda":
             lines[BEST, runner.backbone_name] = figures([_best_step(record) for record in records[system]])
         for row in paper_rows:
             every = {column: printed().get((dataset, column, row, METRICS[metric])) for column in columns}

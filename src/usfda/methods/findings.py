@@ -59,7 +59,7 @@ class Findings:
     Parameters
     ----------
     method : str
-        ``usfda`` or ``paper``.
+        ``mixture`` or ``usfda``.
     samples : int
         Samples of the target, those of earlier pieces not among them until the model is taught.
     earlier_samples : int
@@ -107,7 +107,7 @@ class Findings:
     decision: Literal["learned", "simple"] | None
     absent: tuple[str, ...]
     clusters: tuple[Cluster, ...]
-    alone: int
+    outliers: int
     taught: tuple[Taught, ...]
     joined: tuple[str, ...]
     repeated: int = 0
@@ -132,7 +132,7 @@ class Findings:
             found.get("decision"),
             tuple(found.get("absent", ())),
             tuple(sorted(clusters, key=lambda c: (-c.samples, c.number))),
-            found.get("alone", 0),
+            found.get("outliers", 0),
             tuple(
                 Taught(name, of["images"], of["examples"], of["clusters"])
                 for name, of in card.get("taught", {}).items()
@@ -177,12 +177,16 @@ class Findings:
         if self.clusters:
             sizes = ", ".join(f"{c.number} ({c.samples})" for c in self.clusters[:SHOWN])
             more = f" and {len(self.clusters) - SHOWN} smaller ones" if len(self.clusters) > SHOWN else ""
-            none = f"; {self.alone} more {'resembles' if self.alone == 1 else 'resemble'} none" if self.alone else ""
+            none = (
+                f"; {self.outliers} more {'resembles' if self.outliers == 1 else 'resemble'} none"
+                if self.outliers
+                else ""
+            )
             of = count(len(self.clusters), "cluster")
             samples = "samples" if counted else "about so many samples"
             lines.append(f"the unknown form {of}, with {samples} in brackets: {sizes}{more}{none}")
-        elif self.alone:
-            lines.append(f"{'' if counted else 'about '}{count(self.alone, 'unknown sample')} in no cluster")
+        elif self.outliers:
+            lines.append(f"{'' if counted else 'about '}{count(self.outliers, 'unknown sample')} in no cluster")
         return [*lines, self.trust()]
 
     def trust(self) -> str:

@@ -1,7 +1,7 @@
 """A head decides: vectors in, probabilities of the source classes and of *unknown* out.
 
-A model has one head, and nothing asks which. ``source`` and ``prototypes`` are what the vendor hands over, ``paper``
-and ``usfda`` what the client makes of it.
+A model has one head, and nothing asks which. A vendor hands over ``source-network`` or ``class-means``; adaptation
+makes ``mixture`` or ``usfda``.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import InputError
-from .vendor import Geometry, Shape, SourceNetworks, Tensors, Vendor, f_layout, run_f, size_in, softmax
+from .vendor import ClassStatistics, Shape, SourceNetworks, Tensors, Vendor, f_layout, run_f, size_in, softmax
 
-SCALE = 16.0  # τ of the prototypes' softmax, as that of the mixture
+SCALE = 16.0  # τ of the softmax over class means, as in the mixture
 MAX_CLUSTERS = 10_000  # of unknown samples in a model file
 TINY = 1e-30  # instead of a probability of 0 as a divisor
 
@@ -63,7 +63,7 @@ class Head(ABC):
         """The head of a model file, from its own tensors."""
 
 
-def papers_probability(z: np.ndarray, classes: int) -> np.ndarray:
+def usfda_probability(z: np.ndarray, classes: int) -> np.ndarray:
     """Of the softmax ẑ over K classes: the source classes and the most probable negative class, brought to sum 1.
 
     The most probable column is then the paper's own prediction: the argmax over K, where any negative class is unknown.
@@ -73,67 +73,67 @@ def papers_probability(z: np.ndarray, classes: int) -> np.ndarray:
     return p
 
 
-class SourceHead(Head):
+class SourceNetworkHead(Head):
     """The vendor's networks, as they were procured: ŷ = softmax(D∘F_s(v))."""
 
-    name = part = "source"
+    name = part = "source-network"
     needs = "networks"
 
     def __init__(self, networks: SourceNetworks):
         self.networks = networks
 
     def probability(self, v: np.ndarray) -> np.ndarray:
-        """Of the paper's prediction, ``papers_probability``."""
-        return papers_probability(self.networks.classify(self.latent(v)), self.networks.classes)
+        """Of the paper's prediction, ``usfda_probability``."""
+        return usfda_probability(self.networks.classify(self.latent(v)), self.networks.classes)
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """u = F_s(v)."""
         return run_f(self.networks.F_s, v)
 
     @classmethod
-    def build(cls, vendor: Vendor, tensors: Tensors) -> SourceHead:
+    def build(cls, vendor: Vendor, tensors: Tensors) -> SourceNetworkHead:
         """Of the vendor's networks."""
         assert vendor.networks is not None
         return cls(vendor.networks)
 
 
-class PrototypeHead(Head):
-    """The nearest class prototype; unknown is what lies farther than 95 % of the source samples do.
+class ClassMeansHead(Head):
+    """The nearest class mean; a sample that is farther from it than 95 % of the source samples is unknown.
 
-    softmax over τ·z·P_c and, for unknown, τ·floor, with z centred on the source's mean. A model that was procured for
-    method ``usfda`` alone starts from it.
+    softmax over τ·z·P_c and, for unknown, τ·q with the similarity quantile q, z centred on the source's mean. A model
+    that was procured for method ``mixture`` alone starts from it.
     """
 
-    name = part = "prototypes"
-    needs = "geometry"
+    name = part = "class-means"
+    needs = "class_statistics"
 
-    def __init__(self, geometry: Geometry):
-        self.geometry = geometry
+    def __init__(self, class_statistics: ClassStatistics):
+        self.class_statistics = class_statistics
 
     def probability(self, v: np.ndarray) -> np.ndarray:
-        """softmax over τ·z·P_c and τ·floor."""
-        return self.of_similarity(self.latent(v) @ self.geometry.prototypes.T)
+        """softmax over τ·z·P_c and τ·q."""
+        return self.of_similarity(self.latent(v) @ self.class_statistics.means.T)
 
     def of_similarity(self, similarity: np.ndarray) -> np.ndarray:
         """The same of z·P."""
-        floor = np.full(len(similarity), self.geometry.floor, np.float32)
-        return softmax(SCALE * np.column_stack([similarity, floor]))
+        quantile = np.full(len(similarity), self.class_statistics.similarity_quantile, np.float32)
+        return softmax(SCALE * np.column_stack([similarity, quantile]))
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """z, centred on the source's mean."""
-        return self.geometry.whiten(v, self.geometry.mean)
+        return self.class_statistics.whiten(v, self.class_statistics.overall_mean)
 
     @classmethod
-    def build(cls, vendor: Vendor, tensors: Tensors) -> PrototypeHead:
-        """Of the vendor's geometry."""
-        assert vendor.geometry is not None
-        return cls(vendor.geometry)
+    def build(cls, vendor: Vendor, tensors: Tensors) -> ClassMeansHead:
+        """Of the vendor's class_statistics."""
+        assert vendor.class_statistics is not None
+        return cls(vendor.class_statistics)
 
 
-class PaperHead(Head):
-    """Method ``paper``: F_t instead of F_s, ẑ = softmax(D∘F_t(v))."""
+class UsfdaHead(Head):
+    """Method ``usfda``: F_t instead of F_s, ẑ = softmax(D∘F_t(v))."""
 
-    name = "paper"
+    name = "usfda"
     needs = "networks"
     part = "F_t"
 
@@ -141,8 +141,8 @@ class PaperHead(Head):
         self.networks, self.f_t = networks, f_t
 
     def probability(self, v: np.ndarray) -> np.ndarray:
-        """Of the paper's prediction, ``papers_probability``."""
-        return papers_probability(self.networks.classify(self.latent(v)), self.networks.classes)
+        """Of the paper's prediction, ``usfda_probability``."""
+        return usfda_probability(self.networks.classify(self.latent(v)), self.networks.classes)
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """u = F_t(v)."""
@@ -158,68 +158,68 @@ class PaperHead(Head):
         return f_layout(d)
 
     @classmethod
-    def build(cls, vendor: Vendor, tensors: Tensors) -> PaperHead:
+    def build(cls, vendor: Vendor, tensors: Tensors) -> UsfdaHead:
         """Of the vendor's networks and F_t."""
         assert vendor.networks is not None
         return cls(vendor.networks, tensors)
 
 
 @dataclass(frozen=True, eq=False)
-class UsfdaHead(Head):
-    """Method ``usfda``: a mixture of the source classes, of taught classes, and of clusters of unknown samples.
+class MixtureHead(Head):
+    """Method ``mixture``: a mixture of the source classes, of taught classes, and of clusters of unknown samples.
 
     p(j|z) = (1 − q)·softmax_j(τ·z·C_j + log m_j) with centres C_j and masses m_j, z centred on the target's mean. The
-    rest, q = σ(τ·(f − max_j z·C_j)), is what resembles none of them: kinds of things that come later. The probability
-    of unknown is the sum over the clusters and q. It decides by these alone. The summary of the target, means of
-    x̃ over small groups of neighbouring samples and how many samples each stands for, is kept for what comes later:
-    updates, which find taught classes by their prototypes, and teaching.
+    outlier component, q = σ(τ·(f − max_j z·C_j)), has samples that are similar to none of them. The probability of
+    unknown is the sum over the clusters and q. The head decides by these alone. The coreset of the target (means of x̃
+    over small groups of neighbouring samples, and the number of samples in each) is kept for updates, which find taught
+    classes by their means, and for teaching.
     """
 
-    name = "usfda"
-    needs = "geometry"
+    name = "mixture"
+    needs = "class_statistics"
     part = "mixture"
 
-    geometry: Geometry
+    class_statistics: ClassStatistics
     mean: np.ndarray  # of the target
     centres: np.ndarray  # C, of the classes and then of the clusters
     bias: np.ndarray  # log m
     scale: np.ndarray  # τ
-    summary: np.ndarray
+    coreset: np.ndarray
     counts: np.ndarray
-    prototypes: np.ndarray  # of the taught classes
-    rest: np.ndarray  # f; 0 in older files, which have no rest
+    taught_means: np.ndarray  # means of the taught classes
+    outlier: np.ndarray  # f; 0 in older files, which have no outlier component
 
     @property
     def taught(self) -> int:
-        """One for each prototype that is not the vendor's."""
-        return len(self.prototypes)
+        """How many classes were taught."""
+        return len(self.taught_means)
 
     @property
     def classes(self) -> int:
         """Of the source and taught: so many components come before those of the clusters."""
-        return len(self.geometry.prototypes) + self.taught
+        return len(self.class_statistics.means) + self.taught
 
-    def of_points(self, z: np.ndarray) -> np.ndarray:
-        """p(j|z) over the classes and the clusters and, at last, the rest."""
+    def components_of(self, z: np.ndarray) -> np.ndarray:
+        """p(j|z) over the classes and the clusters and, last, outliers."""
         cosine = z @ self.centres.T
         p = softmax(self.scale * cosine + self.bias)
-        if self.rest == 0:
+        if self.outlier == 0:
             return np.column_stack([p, np.zeros_like(p[:, 0])])
-        alike = softmax(self.scale * np.column_stack([cosine.max(1), np.full(len(z), self.rest, np.float32)]))
+        alike = softmax(self.scale * np.column_stack([cosine.max(1), np.full(len(z), self.outlier, np.float32)]))
         return np.column_stack([p * alike[:, :1], alike[:, 1]])
 
     def components(self, v: np.ndarray) -> np.ndarray:
         """The same of vectors."""
-        return self.of_points(self.geometry.whiten(v, self.mean))
+        return self.components_of(self.class_statistics.whiten(v, self.mean))
 
     def probability(self, v: np.ndarray) -> np.ndarray:
         """The classes, and the sum over all else."""
         return self.answer(v)[0]
 
     def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
-        """The probabilities and the most probable cluster, none for the rest, of one look at the components."""
+        """The probabilities and the most probable cluster, 0 for outliers, computed from the components once."""
         p, classes = self.components(v), self.classes
-        unknown = np.roll(p[:, classes:], 1, axis=1)  # the rest first, so that it is cluster 0
+        unknown = np.roll(p[:, classes:], 1, axis=1)  # outliers first, so that they are cluster 0
         return np.column_stack([p[:, :classes], unknown.sum(1)]), unknown.argmax(1)
 
     def latent(self, v: np.ndarray) -> np.ndarray:
@@ -228,53 +228,53 @@ class UsfdaHead(Head):
         return root
 
     def tensors(self) -> dict[str, np.ndarray]:
-        """Mean of the target, centres, log masses, τ and f; the summary of the target."""
+        """Mean of the target, centres, log masses, τ and f; the coreset of the target."""
         return {
             "mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale,
-            "summary": self.summary, "counts": self.counts, "prototypes": self.prototypes,
-            "rest": self.rest,
+            "coreset": self.coreset, "counts": self.counts, "taught_means": self.taught_means,
+            "outlier": self.outlier,
         }  # fmt: skip
 
     @classmethod
     def layout(cls, shapes: Mapping[str, Shape], classes: int, d: int) -> dict[str, Shape]:
-        """One centre for each class and cluster, one mean for each group of the summary, one for each taught class."""
+        """One centre for each class and cluster, one mean for each group of the coreset, one for each taught class."""
         k, groups = size_in(shapes, "bias", 0), size_in(shapes, "counts", 0)
-        taught = next(iter(shapes.get("prototypes", ())), 0)  # there may be none
+        taught = next(iter(shapes.get("taught_means", ())), 0)  # there may be none
         if groups > MAX_CLUSTERS:
-            raise InputError(f"its mixture has a summary of {groups} groups")
+            raise InputError(f"its mixture has a coreset of {groups} groups")
         if not classes + taught <= k <= classes + taught + MAX_CLUSTERS:
             raise InputError(f"its mixture has {k} components for {classes} classes and {taught} taught ones")
-        fitted: dict[str, Shape] = {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": (), "rest": ()}
-        return fitted | {"summary": (groups, d), "counts": (groups,), "prototypes": (taught, d)}
+        fitted: dict[str, Shape] = {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": (), "outlier": ()}
+        return fitted | {"coreset": (groups, d), "counts": (groups,), "taught_means": (taught, d)}
 
     @classmethod
-    def build(cls, vendor: Vendor, tensors: Tensors) -> UsfdaHead:
-        """Of the vendor's geometry and the mixture."""
-        assert vendor.geometry is not None
-        return cls(vendor.geometry, **tensors)
+    def build(cls, vendor: Vendor, tensors: Tensors) -> MixtureHead:
+        """Of the vendor's class statistics and the mixture."""
+        assert vendor.class_statistics is not None
+        return cls(vendor.class_statistics, **tensors)
 
 
 @dataclass(frozen=True, eq=False)
-class FirstUsfdaHead(Head):
-    """Method ``usfda`` as release 0.1 decided, for the files that it adapted.
+class FirstMixtureHead(Head):
+    """Method ``mixture`` as release 0.1 decided, for the files that it adapted.
 
     A sample is unknown where all classes together are less probable than the strictness. The probability of unknown is
-    brought to where the score, p_best / (p_best + p_unknown), is that sum. The head keeps no summary of its target, and
-    so cannot be updated or taught.
+    brought to where the score, p_best / (p_best + p_unknown), is that sum. The head has no coreset of its target
+    and cannot be updated or taught.
     """
 
-    name = "usfda-0.1"
-    needs = "geometry"
+    name = "mixture-0.1"
+    needs = "class_statistics"
     part = "mixture"
 
-    geometry: Geometry
+    class_statistics: ClassStatistics
     mean: np.ndarray
     centres: np.ndarray
     bias: np.ndarray
 
     def components(self, v: np.ndarray) -> np.ndarray:
         """p(j|z) over the classes and the clusters."""
-        return softmax(SCALE * self.geometry.whiten(v, self.mean) @ self.centres.T + self.bias)
+        return softmax(SCALE * self.class_statistics.whiten(v, self.mean) @ self.centres.T + self.bias)
 
     def probability(self, v: np.ndarray) -> np.ndarray:
         """The classes, and unknown."""
@@ -282,7 +282,7 @@ class FirstUsfdaHead(Head):
 
     def answer(self, v: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """The probabilities and the most probable cluster."""
-        p, classes = self.components(v), len(self.geometry.prototypes)
+        p, classes = self.components(v), len(self.class_statistics.means)
         known, clusters = p[:, :classes], p[:, classes:]
         total = known.sum(1).clip(0, 1)
         unknown = known.max(1) * (1 - total) / np.maximum(total, TINY)
@@ -308,18 +308,18 @@ class FirstUsfdaHead(Head):
         return {"mean": (d,), "centres": (k, d), "bias": (k,)}
 
     @classmethod
-    def build(cls, vendor: Vendor, tensors: Tensors) -> FirstUsfdaHead:
-        """Of the vendor's geometry and the mixture."""
-        assert vendor.geometry is not None
-        return cls(vendor.geometry, **tensors)
+    def build(cls, vendor: Vendor, tensors: Tensors) -> FirstMixtureHead:
+        """Of the vendor's class statistics and the mixture."""
+        assert vendor.class_statistics is not None
+        return cls(vendor.class_statistics, **tensors)
 
 
 HEADS: dict[str, type[Head]] = {
-    head.name: head for head in (SourceHead, PrototypeHead, PaperHead, UsfdaHead, FirstUsfdaHead)
+    head.name: head for head in (SourceNetworkHead, ClassMeansHead, UsfdaHead, MixtureHead, FirstMixtureHead)
 }
 
 
 def starting_head(vendor: Vendor) -> Head:
-    """The head that a client starts from: that of the networks, or of the prototypes where there are none."""
-    head = SourceHead if vendor.networks is not None else PrototypeHead
+    """The head that a client starts from: that of the networks, or of the class means where there are none."""
+    head = SourceNetworkHead if vendor.networks is not None else ClassMeansHead
     return head.build(vendor, {})

@@ -3,7 +3,7 @@
 The attacker has the file and an image, and knows its class. A score is greater where the image is considered one that
 the file was made of.
 
-- ``prototypes``: z·P_c; an image draws the mean of its class towards itself.
+- ``class-means``: z·P_c; an image draws the mean of its class towards itself.
 - ``covariance``: Σ is known from W, and Σ = 0.8·level·I + 0.2·S with level = tr Σ / d gives back S, the covariance
   within the classes. Images of the source differ from the mean of their class in directions of S alone, others do not.
   With A = (S + η·level·I)⁻¹, e = x̃ − μ and the direction c = W⁻¹P_c of the class, eᵀAe − (eᵀAc)²/cᵀAc over eᵀe is what
@@ -20,7 +20,7 @@ from scipy.linalg import cho_factor, cho_solve, inv
 from scipy.stats import rankdata
 
 from .mixture.class_statistics import SHRINKAGE
-from .vendor import ClassifierStatistics, Geometry, SourceNetworks, Vendor, run_f, signed_root, softmax
+from .vendor import ClassifierStatistics, ClassStatistics, SourceNetworks, Vendor, run_f, signed_root, softmax
 
 RIDGES = (1e-4, 1.0)  # η: the first finds directions without spread, the second those with the most
 LEAST = 1e-9  # of eᵀAe
@@ -29,8 +29,8 @@ LEAST = 1e-9  # of eᵀAe
 def scores(vendor: Vendor, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
     """Of every attack, for vectors X of the classes y."""
     found: dict[str, np.ndarray] = {}
-    if vendor.geometry is not None:
-        found |= _of_geometry(vendor.geometry, X, y)
+    if vendor.class_statistics is not None:
+        found |= _of_class_statistics(vendor.class_statistics, X, y)
     if vendor.classifier is not None:
         found["classifier"] = _of_classifier(vendor.classifier, X, y)
     if vendor.networks is not None:
@@ -38,15 +38,17 @@ def scores(vendor: Vendor, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray
     return found
 
 
-def _of_geometry(geometry: Geometry, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
-    found = {"prototypes": (geometry.whiten(X, geometry.mean) * geometry.prototypes[y]).sum(1)}
-    d = geometry.dim
-    root = inv(geometry.whitener.astype(np.float64))
+def _of_class_statistics(class_statistics: ClassStatistics, X: np.ndarray, y: np.ndarray) -> dict[str, np.ndarray]:
+    found = {
+        "class-means": (class_statistics.whiten(X, class_statistics.overall_mean) * class_statistics.means[y]).sum(1)
+    }
+    d = class_statistics.dim
+    root = inv(class_statistics.whitener.astype(np.float64))
     sigma = root @ root.T
     level = np.trace(sigma) / d
     S = (sigma - SHRINKAGE * level * np.eye(d)) / (1 - SHRINKAGE)
-    centres = geometry.prototypes @ root.T
-    e = signed_root(X).astype(np.float64) - geometry.mean
+    centres = class_statistics.means @ root.T
+    e = signed_root(X).astype(np.float64) - class_statistics.overall_mean
     for ridge in RIDGES:
         try:
             factor = cho_factor(S + ridge * level * np.eye(d), lower=True)

@@ -11,11 +11,11 @@ import numpy as np
 from onnx import TensorProto, helper, numpy_helper
 
 from ..errors import InputError
-from .heads import SCALE, Head, PaperHead, PrototypeHead, SourceHead, UsfdaHead
-from .vendor import Geometry, SourceNetworks, Tensors
+from .heads import SCALE, ClassMeansHead, Head, MixtureHead, SourceNetworkHead, UsfdaHead
+from .vendor import ClassStatistics, SourceNetworks, Tensors
 
 OPSET = 13
-NO_REST = np.zeros((), np.float32)
+NO_OUTLIER = np.zeros((), np.float32)
 ROWS = np.array([1])  # the axis along which a row is summed up
 
 
@@ -59,18 +59,27 @@ class Graph:
 def probability(add: Graph, head: Head, v: str) -> tuple[str, str]:
     """``Head.probability`` of the vectors v: of the classes (n, classes), and of unknown (n, 1)."""
     match head:
-        case SourceHead():
+        case SourceNetworkHead():
             return _of_networks(add, head.networks, head.networks.F_s, v)
-        case PaperHead():
-            return _of_networks(add, head.networks, head.f_t, v)
-        case PrototypeHead(geometry=geometry):
-            # Unknown is a centre of zeros, whose logit is its bias.
-            centres = np.vstack([geometry.prototypes, np.zeros_like(geometry.mean)])
-            bias = np.append(np.zeros(len(geometry.prototypes)), SCALE * geometry.floor).astype(np.float32)
-            return _of_centres(add, _whiten(add, geometry, geometry.mean, v), centres, bias, SCALE, len(bias) - 1)
         case UsfdaHead():
-            z = _whiten(add, head.geometry, head.mean, v)
-            return _of_centres(add, z, head.centres, head.bias, float(head.scale), head.classes, head.rest)
+            return _of_networks(add, head.networks, head.f_t, v)
+        case ClassMeansHead(class_statistics=class_statistics):
+            # Unknown is a centre of zeros, whose logit is its bias.
+            centres = np.vstack([class_statistics.means, np.zeros_like(class_statistics.overall_mean)])
+            bias = np.append(
+                np.zeros(len(class_statistics.means)), SCALE * class_statistics.similarity_quantile
+            ).astype(np.float32)
+            return _of_centres(
+                add,
+                _whiten(add, class_statistics, class_statistics.overall_mean, v),
+                centres,
+                bias,
+                SCALE,
+                len(bias) - 1,
+            )
+        case MixtureHead():
+            z = _whiten(add, head.class_statistics, head.mean, v)
+            return _of_centres(add, z, head.centres, head.bias, float(head.scale), head.classes, head.outlier)
     raise InputError(f"a model with head {head.name} cannot be exported; adapt it again with this version of usfda")
 
 
@@ -89,32 +98,38 @@ def decide(add: Graph, known: str, unknown: str, classes: int) -> None:
     add("Reshape", add("Cast", score, to=TensorProto.FLOAT), np.array([-1]), name="score")
 
 
-def _whiten(add: Graph, geometry: Geometry, mean: np.ndarray, v: str) -> str:
+def _whiten(add: Graph, class_statistics: ClassStatistics, mean: np.ndarray, v: str) -> str:
     """z = W(x̃ − μ), at unit length."""
     root = add("Mul", add("Sign", v), add("Sqrt", add("Abs", v)))
-    z = add("Gemm", add("Sub", root, mean), geometry.whitener, transB=1)
+    z = add("Gemm", add("Sub", root, mean), class_statistics.whitener, transB=1)
     length = add("Sqrt", add.row_sums(add("Mul", z, z)))
     return add("Div", z, add("Max", length, np.asarray(1e-12, np.float32)))
 
 
 def _of_centres(
-    add: Graph, z: str, centres: np.ndarray, bias: np.ndarray, scale: float, classes: int, rest: np.ndarray = NO_REST
+    add: Graph,
+    z: str,
+    centres: np.ndarray,
+    bias: np.ndarray,
+    scale: float,
+    classes: int,
+    outlier: np.ndarray = NO_OUTLIER,
 ) -> tuple[str, str]:
-    """softmax(τ·z·C + b); what comes after the classes, which may be nothing, is summed up, with the rest."""
+    """softmax(τ·z·C + b); what comes after the classes, which may be nothing, is summed up, with the outliers."""
     cosine = add("Gemm", z, centres, transB=1)
     tau, one = (np.asarray(value, np.float32) for value in (scale, 1))
     p = add("Softmax", add("Add", add("Mul", cosine, tau), bias), axis=1)
     is_unknown = (np.arange(len(bias)) >= classes).astype(np.float32)
     known, unknown = add.columns(p, 0, classes), add.row_sums(add("Mul", p, is_unknown))
-    if rest == 0:
+    if outlier == 0:
         return known, unknown
     _, best = add.largest(cosine)
-    alike = add("Sigmoid", add("Mul", add("Sub", best, rest), tau))
+    alike = add("Sigmoid", add("Mul", add("Sub", best, outlier), tau))
     return add("Mul", known, alike), add("Sub", one, add("Mul", add("Sub", one, unknown), alike))
 
 
 def _of_networks(add: Graph, networks: SourceNetworks, f: Tensors, v: str) -> tuple[str, str]:
-    """``papers_probability`` of softmax(D∘F(v))."""
+    """``usfda_probability`` of softmax(D∘F(v))."""
 
     def linear(x: str, weights: Tensors, layer: object) -> str:
         return add("Gemm", x, weights[f"{layer}.weight"], weights[f"{layer}.bias"], transB=1)

@@ -1,4 +1,4 @@
-"""The geometry of a source that may tell little about any single image: ``procure --private``.
+"""Class statistics that leak little about any single image: ``procure --private``.
 
 Everything that is shipped is computed from four sums over the images, of x̂ = x̃ / |x̃|, which has length one:
 
@@ -14,15 +14,16 @@ diagonal count twice in the norm, so that their noise is σ/√2). It is (ε, δ
 
     Φ(Δ/2σ − εσ/Δ) − e^ε·Φ(−Δ/2σ − εσ/Δ) ≤ δ                 (Balle and Wang 2018, theorem 8)
 
-and so is all that is computed from what comes out, by post-processing: W, P, μ, the cohesion, the floor and the sizes
-of the classes. There is one release and nothing to compose. Whoever looks at the file tells a member from another image
-with an AUC of at most Φ(Δ / √2σ), since Gaussians Δ/σ apart are the hardest case (Dong, Roth and Su 2022).
+and so is everything computed from the noisy sums, by post-processing: W, P, μ, the within-class similarity, the
+similarity quantile and the class sizes. There is one release and nothing to compose. Nobody can distinguish a member
+from another image with an AUC above Φ(Δ / √2σ), since Gaussians Δ/σ apart are the hardest case (Dong, Roth and Su
+2022).
 
 With or without noise W evens out the spread in a few directions alone: all of them, where there are fewer images than
 dimensions, name every image (docs/privacy.md).
 
-Not covered: the names of the classes, that each has ``least_images`` or more, and what the rounding of floating-point
-numbers may tell about the noise.
+Not covered: the names of the classes, that each has ``least_images`` or more, and what floating-point rounding
+may leak about the noise.
 """
 
 from __future__ import annotations
@@ -39,20 +40,20 @@ from scipy.special import log_ndtr, ndtr, ndtri
 
 from ..data.samples import Matrix
 from ..errors import InputError
-from .mixture.class_statistics import PIECE, SHRINKAGE, fit_geometry
-from .vendor import Geometry, normalise, signed_root
+from .mixture.class_statistics import BATCH, SHRINKAGE, fit_class_statistics
+from .vendor import ClassStatistics, normalise, signed_root
 
 WEIGHTS = {"counts": 0.5, "second": 0.5, "length": 0.25}  # w_n, w_T, w_l
 LENGTHS = 4.6  # R: lengths of x̃ from 1/100 to 100 are distinguished
-FLOOR = 0.5  # of the cohesion, about where the floor lies: with noise no sample is looked at to find it
+QUANTILE_PART = 0.5  # of the within-class similarity, about where the quantile is: no sample is needed to find it
 
 
 @dataclass(frozen=True)
 class PrivacySettings:
-    """What a private file may tell."""
+    """What a private file may leak."""
 
     least_images: int = 10  # of every class
-    directions: int = 8  # of the greatest spread within the classes, which W evens out; more tell more of each image
+    directions: int = 8  # of the greatest spread within the classes, which W evens out; more leak more about each image
     delta: float = 1e-5  # δ: far less than one in the number of images
 
     def __post_init__(self) -> None:
@@ -127,25 +128,25 @@ class Sums:
 
 
 def sum_up(X: Matrix, y: np.ndarray, classes: int, unit: bool = True) -> Sums:
-    """The sums over source vectors X with labels y in 0 … classes−1, a piece at a time; of x̂, or of x̃."""
+    """The sums over source vectors X with labels y in 0 … classes−1, one batch at a time; of x̂, or of x̃."""
     d = X.shape[1]
     total, second, length = np.zeros((classes, d)), np.zeros((d, d)), 0.0
-    for i in range(0, len(y), PIECE):
-        x = signed_root(X[i : i + PIECE]).astype(np.float64)
+    for i in range(0, len(y), BATCH):
+        x = signed_root(X[i : i + BATCH]).astype(np.float64)
         norms = np.linalg.norm(x, axis=1)
         x = normalise(x) if unit else x
-        np.add.at(total, y[i : i + PIECE], x)
+        np.add.at(total, y[i : i + BATCH], x)
         second += x.T @ x
         length += float(np.clip(np.log(np.maximum(norms, 1e-12)) / LENGTHS, -1, 1).sum())
     return Sums(total, np.bincount(y, minlength=classes).astype(np.float64), second, np.asarray(length))
 
 
-def geometry_of(sums: Sums, settings: PrivacySettings, sigma: float = 0.0) -> Geometry:
-    """The geometry that the sums tell, where they have noise of σ; from nothing but them.
+def class_statistics_of(sums: Sums, settings: PrivacySettings, sigma: float = 0.0) -> ClassStatistics:
+    """The class statistics, computed from the sums alone; σ is the level of their noise.
 
-    Σ is as in ``geometry.py``, with the mean of all values instead of those that are not among the greatest, and
-    P_c = W(m_c − μ) at unit length, m_c the mean of class c. The cohesion is that of the class means, |W(m_c − μ)| over
-    the root of the mean of |W(x − μ)|², less what noise makes P_c turn away.
+    Σ is as in ``class_statistics.py``, with the mean of all eigenvalues instead of the smaller ones, and P_c =
+    W(m_c − μ) at unit length, m_c the mean of class c. The within-class similarity is that of the class means:
+    |W(m_c − μ)| over the root of the mean of |W(x − μ)|², less the part that is due to noise.
     """
     d = len(sums.second)
     counts = sums.counts.clip(min=settings.least_images if sigma else 1)
@@ -171,27 +172,27 @@ def geometry_of(sums: Sums, settings: PrivacySettings, sigma: float = 0.0) -> Ge
     size = np.linalg.norm(away, axis=1).clip(min=1e-12)
     signal = np.sqrt(np.maximum(size**2 - sigma**2 * (W**2).sum() / counts**2, (0.1 * size) ** 2))
     spread = np.trace(W @ (second - np.outer(mu, mu)) @ W.T)
-    cohesion = np.average(signal**2 / size, weights=counts) / math.sqrt(max(spread, 0.05 if sigma else 1e-12))
-    arrays = (W, normalise(away), mu, cohesion, FLOOR * cohesion)
-    return Geometry(*(np.asarray(a, np.float32) for a in arrays))
+    similarity = np.average(signal**2 / size, weights=counts) / math.sqrt(max(spread, 0.05 if sigma else 1e-12))
+    arrays = (W, normalise(away), mu, similarity, QUANTILE_PART * similarity)
+    return ClassStatistics(*(np.asarray(a, np.float32) for a in arrays))
 
 
-def fit_private_geometry(X: Matrix, y: np.ndarray, classes: int, settings: PrivacySettings) -> Geometry:
+def fit_private_class_statistics(X: Matrix, y: np.ndarray, classes: int, settings: PrivacySettings) -> ClassStatistics:
     """Without noise: of x̃ itself, whose length need have no bound."""
 
-    def fit(X: Matrix, y: np.ndarray, classes: int) -> Geometry:
-        return geometry_of(sum_up(X, y, classes, unit=False), settings)
+    def fit(X: Matrix, y: np.ndarray, classes: int) -> ClassStatistics:
+        return class_statistics_of(sum_up(X, y, classes, unit=False), settings)
 
-    return fit_geometry(X, y, classes, fit)
+    return fit_class_statistics(X, y, classes, fit)
 
 
-def fit_noisy_geometry(
+def fit_noisy_class_statistics(
     X: Matrix, y: np.ndarray, classes: int, settings: PrivacySettings, epsilon: float, noise: Noise = secure_normal
-) -> tuple[Geometry, np.ndarray]:
-    """With noise for ε: the geometry and the sizes of the classes, which are all that is released of the samples."""
+) -> tuple[ClassStatistics, np.ndarray]:
+    """With noise for ε: the class statistics and the class sizes, which are all that is released."""
     sigma = noise_level(epsilon, settings.delta)
     sums = sum_up(X, y, classes).noisy(sigma, noise)
-    geometry = geometry_of(sums, settings, sigma)
+    class_statistics = class_statistics_of(sums, settings, sigma)
     length = math.exp(LENGTHS * float(np.clip(sums.length / max(1, sums.counts.sum()), -1, 1)))
-    mean = (length * geometry.mean).astype(np.float32)  # of x̃, whose length is another than that of x̂
-    return replace(geometry, mean=mean), np.maximum(1, np.rint(sums.counts)).astype(np.int64)
+    mean = (length * class_statistics.overall_mean).astype(np.float32)  # of x̃, whose length is another than that of x̂
+    return replace(class_statistics, overall_mean=mean), np.maximum(1, np.rint(sums.counts)).astype(np.int64)

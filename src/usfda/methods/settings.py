@@ -15,19 +15,21 @@ from .vendor import FEWEST, members_of
 Negatives = Literal["composite", "latent", "prior"]
 
 CLASSES = 250  # up to which the paper's batch and learning rate serve
-FEW = 16  # samples; with fewer, method paper neither rescales w nor fits BatchNorm, and adapt warns
+FEW = 16  # samples; with fewer, method usfda neither rescales w nor fits BatchNorm, and adapt warns
 
 
 @dataclass(frozen=True)
-class UsfdaSettings:
-    """Defaults of method ``usfda`` (docs/usfda.md)."""
+class MixtureSettings:
+    """Defaults of method ``mixture`` (docs/usfda.md)."""
 
     most: int = 5000  # samples that the decision and the centres are fitted to, so that time and memory stay linear
     neighbours: int = 10  # of a sample, and at most half of a class's share of the target
     rounds: int = 3  # of smoothing a sample over its neighbours
     scale: float = 16.0  # τ: as peaked as the source classes are in the source
     clusters: int = 64  # of unknown samples, at most
-    rest: float = 0.4  # of the usual cosine of a sample with its centre: a sample with less with all is an outlier
+    outlier: float = (
+        0.4  # of the usual cosine of a sample with its centre: a sample below it for all centres is an outlier
+    )
     weights: str = "all"  # of the learned decision: families it was trained on, a file of mixture/weights or a path
 
     def __post_init__(self) -> None:
@@ -35,8 +37,8 @@ class UsfdaSettings:
             raise InputError("most starts at 2, neighbours and clusters at 1, rounds at 0")
         if not 0 < self.scale < math.inf:
             raise InputError("scale must be positive")
-        if not 0 <= self.rest <= 1:
-            raise InputError("rest is from 0 to 1")
+        if not 0 <= self.outlier <= 1:
+            raise InputError("outlier is from 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -78,8 +80,8 @@ class ProcurementSettings:
 
 
 @dataclass(frozen=True)
-class PaperSettings:
-    """Defaults of method ``paper``; docs/method.md says how they were chosen."""
+class UsfdaSettings:
+    """Defaults of method ``usfda``; docs/method.md says how they were chosen."""
 
     steps: int = 200  # the last one counts; any number from 100 to 400 gives the same mean on Office-31
     batch: int = 64  # as in the ports of the authors' code

@@ -90,7 +90,7 @@ def size_in(shapes: Mapping[str, Shape], name: str, axis: int) -> int:
 
 @dataclass(frozen=True)
 class SourceNetworks:
-    """The weights of F_s and D: for method ``paper``, for the source model and for the SSM."""
+    """The weights of F_s and D: for method ``usfda``, for the source model and for the SSM."""
 
     F_s: Tensors
     D: Tensors
@@ -130,35 +130,36 @@ class SourceNetworks:
 
 
 @dataclass(frozen=True)
-class Geometry:
-    """Where the source classes lie in the space of M: for method ``usfda``.
+class ClassStatistics:
+    """Statistics of the source classes in the space of M, for method ``mixture``.
 
     Parameters
     ----------
     whitener : array (d, d)
         W, which whitens the spread within the source classes.
-    prototypes : array (classes, d)
+    means : array (classes, d)
         P_c, the mean of z over a class, at unit length.
-    mean : array (d,)
+    overall_mean : array (d,)
         μ of the source: the mean of the class means of x̃.
-    cohesion : array ()
-        Within-class similarity of the source: mean cosine of a sample with the mean of the others of its class.
-    floor : array ()
+    within_class_similarity : array ()
+        Of the source: mean cosine of a sample with the mean of the others of its class.
+    similarity_quantile : array ()
         The cosine above which 95 % of the source samples lie.
     """
 
     whitener: np.ndarray
-    prototypes: np.ndarray
-    mean: np.ndarray
-    cohesion: np.ndarray
-    floor: np.ndarray
+    means: np.ndarray
+    overall_mean: np.ndarray
+    within_class_similarity: np.ndarray
+    similarity_quantile: np.ndarray
 
     @staticmethod
     def layout(shapes: Mapping[str, Shape], classes: int) -> dict[str, Shape]:
         """The shapes of all its tensors in a model file, from the sizes of those that are there."""
-        d = size_in(shapes, "geometry.whitener", 0)
-        layout: dict[str, Shape] = {"whitener": (d, d), "prototypes": (classes, d), "mean": (d,)}
-        return {f"geometry.{name}": shape for name, shape in {**layout, "cohesion": (), "floor": ()}.items()}
+        d = size_in(shapes, "class_statistics.whitener", 0)
+        layout: dict[str, Shape] = {"whitener": (d, d), "means": (classes, d), "overall_mean": (d,)}
+        layout |= {"within_class_similarity": (), "similarity_quantile": ()}
+        return {f"class_statistics.{name}": shape for name, shape in layout.items()}
 
     @property
     def dim(self) -> int:
@@ -233,17 +234,17 @@ class ClassifierStatistics:
 class Vendor:
     """The vendor's part of a model: what a method of deployment starts from.
 
-    One of networks and geometry may be missing, and so may the statistics of the backbone's classifier.
+    One of networks and class statistics may be missing, and so may the statistics of the backbone's classifier.
     """
 
     networks: SourceNetworks | None
-    geometry: Geometry | None
+    class_statistics: ClassStatistics | None
     classifier: ClassifierStatistics | None = None
 
     @property
     def dim(self) -> int:
         """d, the size of the vectors that the model takes."""
-        part = self.networks or self.geometry
+        part = self.networks or self.class_statistics
         assert part is not None
         return part.dim
 
@@ -252,7 +253,7 @@ class Vendor:
         parts: dict[str, Tensors] = {}
         if self.networks is not None:
             parts |= {"F_s": self.networks.F_s, "D": self.networks.D}
-        for name, part in (("geometry", self.geometry), ("classifier", self.classifier)):
+        for name, part in (("class_statistics", self.class_statistics), ("classifier", self.classifier)):
             if part is not None:
                 parts[name] = {f.name: getattr(part, f.name) for f in fields(part)}
         return {f"{part}.{name}": t for part, tensors in parts.items() for name, t in tensors.items()}
@@ -261,18 +262,20 @@ class Vendor:
     def layout(shapes: Mapping[str, Shape], classes: int) -> dict[str, Shape]:
         """The shapes of all its tensors in a model file, from the sizes of those that are there."""
         layout = SourceNetworks.layout(shapes, classes) if own_part(shapes, "F_s") else {}
-        if own_part(shapes, "geometry"):
-            layout |= Geometry.layout(shapes, classes)
+        if own_part(shapes, "class_statistics"):
+            layout |= ClassStatistics.layout(shapes, classes)
             if own_part(shapes, "classifier"):
-                layout |= ClassifierStatistics.layout(shapes, classes, size_in(shapes, "geometry.whitener", 0))
+                layout |= ClassifierStatistics.layout(shapes, classes, size_in(shapes, "class_statistics.whitener", 0))
         return layout
 
     @classmethod
     def build(cls, tensors: Tensors) -> Vendor:
         """Of the tensors of a model file, which were checked before."""
-        f_s, geometry, classifier = (own_part(tensors, part) for part in ("F_s", "geometry", "classifier"))
+        f_s, class_statistics, classifier = (
+            own_part(tensors, part) for part in ("F_s", "class_statistics", "classifier")
+        )
         return cls(
             SourceNetworks(f_s, own_part(tensors, "D")) if f_s else None,
-            Geometry(**geometry) if geometry else None,
+            ClassStatistics(**class_statistics) if class_statistics else None,
             ClassifierStatistics(**classifier) if classifier else None,
         )

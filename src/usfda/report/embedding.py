@@ -24,10 +24,10 @@ PIECE = 4096  # rows at a time: memory does not depend on their number
 def embed(model: Model, X: Matrix, config: Config, most: int = MOST) -> np.ndarray:
     """(n, 2), within 0 … 1: t-SNE of the whitened vectors, or of what the head compares where there is no whitening."""
     some = np.unique(np.linspace(0, len(X) - 1, min(most, len(X))).round().astype(int))
-    mean, geometry = signed_root(X[some]).mean(0), model.vendor.geometry
+    mean, class_statistics = signed_root(X[some]).mean(0), model.vendor.class_statistics
 
     def compared(v: np.ndarray) -> np.ndarray:
-        return model.head.latent(v) if geometry is None else geometry.whiten(v, mean)
+        return model.head.latent(v) if class_statistics is None else class_statistics.whiten(v, mean)
 
     with config.progress(len(X), "map", "samples") as advance, threadpool_limits(config.threads):
         first = compared(X[some])

@@ -20,7 +20,7 @@ import numpy as np
 
 from ..config import Config
 from ..data.samples import Features, Samples
-from ..methods.heads import UsfdaHead
+from ..methods.heads import MixtureHead
 from ..model import Model, load
 from .answers import findings_of
 from .kept import key_of
@@ -73,8 +73,8 @@ def run(task: Mapping[str, Any], X: np.ndarray | None, tell: Callable[[dict[str,
     adapted = adapt(
         model,
         features[np.flatnonzero([path in new for path in features.paths])],
-        method="paper" if model.vendor.geometry is None else "usfda",
-        update=isinstance(model.head, UsfdaHead),
+        method="usfda" if model.vendor.class_statistics is None else "mixture",
+        update=isinstance(model.head, MixtureHead),
         config=config,
     )
     tell({"progress": FITTED})

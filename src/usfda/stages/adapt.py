@@ -17,11 +17,11 @@ from ..data.reading import read_target
 from ..data.samples import Features, Matrix
 from ..errors import InputError
 from ..methods.decision import STRICTNESS, check_strictness
-from ..methods.heads import PrototypeHead, SourceHead, UsfdaHead, starting_head
+from ..methods.heads import ClassMeansHead, MixtureHead, SourceNetworkHead, starting_head
 from ..methods.mixture.checks import absent_classes, verdict_of
-from ..methods.mixture.fit import Before, Points, fit_mixture, repeated
+from ..methods.mixture.fit import Before, WeightedSamples, fit_mixture, repeated
 from ..methods.mixture.learned import LearnedSplitter, answer_of, load_decision
-from ..methods.settings import FEW, PaperSettings, UsfdaSettings
+from ..methods.settings import FEW, MixtureSettings, UsfdaSettings
 from ..methods.vendor import FEWEST, signed_root, signed_square
 from ..model import Model, as_model, versions
 from .common import (
@@ -33,7 +33,7 @@ from .common import (
     rounded,
     settings_from,
     take_buffers,
-    unknown_parts,
+    unknown_counts,
 )
 
 log = logging.getLogger("usfda")
@@ -43,13 +43,13 @@ def adapt(
     model: Model | str | Path,
     target: Any,
     *,
-    method: Method = "usfda",
+    method: Method = "mixture",
     classes: str | Sequence[str] | None = None,
     strictness: float | None = None,
     reject_at_most: float | None = None,
     update: bool = False,
     seed: int = 0,
-    settings: UsfdaSettings | PaperSettings | Mapping[str, Any] | None = None,
+    settings: MixtureSettings | UsfdaSettings | Mapping[str, Any] | None = None,
     config: Config | None = None,
 ) -> Model:
     """The client's stage: a model for the target's domain, from the vendor's model and unlabelled target samples.
@@ -64,8 +64,8 @@ def adapt(
     target : path, sequence of paths or images, array, Samples or Features
         A folder or a list of images, a ``.npz`` or an array of vectors. Labels that it may have are never looked at,
         except by ``classes``.
-    method : {"usfda", "paper"}
-        ``usfda``: a mixture of known classes and unknown clusters. ``paper``: to the letter.
+    method : {"mixture", "usfda"}
+        ``mixture``: a mixture of known classes and unknown clusters. ``usfda``: to the letter.
     classes : str or sequence of str, optional
         Only samples in folders of these names.
     strictness : float
@@ -73,12 +73,12 @@ def adapt(
     reject_at_most : float, optional
         The share of the target, from 0 to 1, that may be called unknown: the strictness is lowered as far as it takes.
     update : bool
-        Go on from a model that was adapted with method ``usfda``: what it keeps of its earlier targets, means of small
-        groups of their samples, counts as if those samples were there again. Strictness and bound remain what they
+        Continue from a model that was adapted with method ``mixture``: its coreset (means of small groups of samples)
+        stands for its earlier targets. Strictness and bound remain what they
         were, where none is given; other settings are those of this call.
     seed : int
         The same seed on the same machine gives the same model.
-    settings : UsfdaSettings, PaperSettings or dict, optional
+    settings : MixtureSettings, UsfdaSettings or dict, optional
         Settings of the method that are not the default.
     config : Config, optional
         How to run.
@@ -121,12 +121,12 @@ def adapt(
         card |= copy.deepcopy({key: was[key] for key in ("taught", "joined") if key in was})
     start = {**model.card, "deployment": card}
     adapted = Model(model.source_classes, model.vendor, starting_head(model.vendor), model.backbone, start)
-    if method == "paper":
-        card |= _adapt_paper(adapted, features.X, settings, seed, config)
+    if method == "usfda":
+        card |= _adapt_usfda(adapted, features.X, settings, seed, config)
     else:
-        of_method = settings_from(UsfdaSettings, settings)
+        of_method = settings_from(MixtureSettings, settings)
         with threadpool_limits(config.threads):
-            card |= _adapt_usfda(adapted, features, earlier, of_method, seed)
+            card |= _adapt_mixture(adapted, features, earlier, of_method, seed)
     clock.lap("training")
     _bound_rejections(adapted, features.X)
     decided = adapted.decide(features.X, probabilities=False)
@@ -139,7 +139,7 @@ def adapt(
         histogram = np.histogram(decided.ssm, 20, (1, np.e))[0].tolist()
         card["ssm"] = {"mean": float(decided.ssm.mean()), "histogram": histogram}
     if decided.cluster is not None and "check" in card and not update:
-        card["check"] |= unknown_parts(decided, np.ones(len(features)))
+        card["check"] |= unknown_counts(decided, np.ones(len(features)))
     adapted.find_examples(features, decided)
     return adapted
 
@@ -152,13 +152,13 @@ def _missing(model: Model, method: str) -> InputError:
     )
 
 
-def _adapt_paper(model: Model, X: Matrix, given: object, seed: int, config: Config) -> dict[str, Any]:
+def _adapt_usfda(model: Model, X: Matrix, given: object, seed: int, config: Config) -> dict[str, Any]:
     """Give the model its head; the card's part."""
-    from ..methods.usfda.adaptation import train_target  # and torch, which method usfda can do without
+    from ..methods.usfda.adaptation import train_target  # and torch, which method mixture can do without
 
-    settings = settings_from(PaperSettings, given)
+    settings = settings_from(UsfdaSettings, given)
     if model.vendor.networks is None:
-        raise _missing(model, "paper")
+        raise _missing(model, "usfda")
     model.head, history = train_target(model.vendor.networks, X, settings, seed, config)
     parameters = sum(t.size for name, t in model.head.tensors().items() if name.endswith(("weight", "bias")))
     return {
@@ -169,12 +169,12 @@ def _adapt_paper(model: Model, X: Matrix, given: object, seed: int, config: Conf
     }
 
 
-def _earlier(model: Model, method: Method) -> UsfdaHead:
+def _earlier(model: Model, method: Method) -> MixtureHead:
     """The head that an update goes on from."""
-    if method == "usfda" and isinstance(model.head, UsfdaHead):
+    if method == "mixture" and isinstance(model.head, MixtureHead):
         return model.head
     raise InputError(
-        "only method usfda can update, and only a model that it has adapted before; leave out --update this time"
+        "only method mixture can update, and only a model that it has adapted before; leave out --update this time"
     )
 
 
@@ -191,19 +191,19 @@ def _bound_rejections(model: Model, X: Matrix) -> None:
             card["strictness"] = min(model.strictness, between)
 
 
-def _adapt_usfda(
-    model: Model, features: Features, earlier: UsfdaHead | None, settings: UsfdaSettings, seed: int
+def _adapt_mixture(
+    model: Model, features: Features, earlier: MixtureHead | None, settings: MixtureSettings, seed: int
 ) -> dict[str, Any]:
     """Give the model the head that is expected to be best; the card's part."""
     vendor, X = model.vendor, features.X
-    if vendor.geometry is None:
-        raise _missing(model, "usfda")
+    if vendor.class_statistics is None:
+        raise _missing(model, "mixture")
     splitter = LearnedSplitter(load_decision(settings.weights))
     card: dict[str, Any] = {"settings": dataclasses.asdict(settings), "weights": splitter.decision.version}
     some = np.arange(len(X))
     if len(X) > settings.most:
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
-    points, before = Points.of_samples(signed_root(X[some]), len(X)), None
+    points, before = WeightedSamples.of_samples(signed_root(X[some]), len(X)), None
     if len(points.x) < FEWEST:
         kept = "source model's" if earlier is None else "earlier"
         log.warning(
@@ -213,20 +213,20 @@ def _adapt_usfda(
             model.head = earlier
         return card | {"learnable_parameters": 0}
     if earlier is not None:
-        if again := repeated(points.x, earlier.summary):
+        if again := repeated(points.x, earlier.coreset):
             card["repeated"] = again
-        points = points.with_more(Points.of_summary(earlier))
+        points = points.with_more(WeightedSamples.of_coreset(earlier))
         joined = [model.source_classes.index(name) for name in model.card["deployment"].get("joined", ())]
         before = Before(earlier, [*joined, *range(len(model.source_classes), earlier.classes)])
     fitted = fit_mixture(vendor, points, settings, splitter, seed, before)
     V, split = signed_square(points.x), fitted.split
     expected, networks = split.expected, None
     if vendor.networks is not None:
-        answer = answer_of(SourceHead(vendor.networks).probability(V))
+        answer = answer_of(SourceNetworkHead(vendor.networks).probability(V))
         w = points.weight / points.weight.sum()
         networks = splitter.decision.expected(split.outputs, split.whole, w, split.best, answer).other
     verdict = verdict_of(expected)
-    model.head = fitted.head if verdict != "kept" else earlier or PrototypeHead(vendor.geometry)
+    model.head = fitted.head if verdict != "kept" else earlier or ClassMeansHead(vendor.class_statistics)
     decided = model.decide(V)
     assert decided.probability is not None
     count_taught(model, decided, points.weight)
@@ -242,5 +242,5 @@ def _adapt_usfda(
         "absent": absent_classes(decided.probability, model.classes_, points.weight),
     }  # fmt: skip
     if earlier is not None and decided.cluster is not None:  # of all batches, as far as the summary says
-        found |= unknown_parts(decided, points.weight)
+        found |= unknown_counts(decided, points.weight)
     return card | {"learnable_parameters": fitted.head.centres.size + fitted.head.bias.size, "check": found}

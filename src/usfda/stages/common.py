@@ -15,12 +15,12 @@ from ..memory import BUFFER, check_room
 from ..methods.decision import Decision
 from ..model import Model
 
-Method = Literal["usfda", "paper"]
+Method = Literal["mixture", "usfda"]
 METHODS: tuple[str, ...] = get_args(Method)
 Settings = TypeVar("Settings")
 
 # Of what the stages compute for a method: raise it whenever the same data, settings and seed would give another model.
-VERSION: dict[Method, int] = {"usfda": 6, "paper": 4}
+VERSION: dict[Method, int] = {"mixture": 6, "usfda": 4}
 
 
 def settings_from(kind: type[Settings], given: object) -> Settings:
@@ -48,11 +48,11 @@ def take_buffers(threads: int) -> None:
     cholesky(np.eye(1))
 
 
-def unknown_parts(decided: Decision, weight: np.ndarray) -> dict[str, Any]:
+def unknown_counts(decided: Decision, weight: np.ndarray) -> dict[str, Any]:
     """The sizes of the clusters that have any of the unknown, and how many unknown ones resemble no cluster."""
     assert decided.cluster is not None
     sizes = np.bincount(decided.cluster[~decided.known], weight[~decided.known], minlength=1).round().astype(int)
-    return {"clusters": {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}, "alone": int(sizes[0])}
+    return {"clusters": {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}, "outliers": int(sizes[0])}
 
 
 def count_taught(model: Model, decided: Decision, weight: np.ndarray) -> None:

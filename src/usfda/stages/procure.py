@@ -22,18 +22,18 @@ from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
 from ..methods.heads import starting_head
 from ..methods.membership import best_attack
-from ..methods.mixture.class_statistics import fit_geometry
+from ..methods.mixture.class_statistics import fit_class_statistics
 from ..methods.mixture.classifier import fit_classifier
 from ..methods.privacy import (
     PrivacySettings,
     attack_bound,
-    fit_noisy_geometry,
-    fit_private_geometry,
+    fit_noisy_class_statistics,
+    fit_private_class_statistics,
     noise_level,
 )
 from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
 from ..methods.usfda.negatives import Composites, compose, composite_key, negative_classes, plan
-from ..methods.vendor import MAX_THINGS, ClassifierStatistics, Geometry, SourceNetworks, Vendor
+from ..methods.vendor import MAX_THINGS, ClassifierStatistics, ClassStatistics, SourceNetworks, Vendor
 from ..model import Model, versions
 from .common import METHODS, Clock, check_choice, rounded, settings_from, take_buffers
 
@@ -46,9 +46,9 @@ MOST_MEMBERS = 1024  # that an attack is measured with, and as many others: enou
 # The parts of a procurement, in their order, and what each is for.
 PURPOSES = {
     "features": "every method",
-    "geometry": "method usfda",
-    "negatives": "method paper",
-    "networks": "method paper, the source model and the SSM",
+    "class_statistics": "method mixture",
+    "negatives": "method usfda",
+    "networks": "method usfda, the source model and the SSM",
 }
 
 
@@ -56,7 +56,7 @@ def procure(
     source: Any,
     y: Any = None,
     *,
-    method: Literal["all", "usfda", "paper"] = "all",
+    method: Literal["all", "mixture", "usfda"] = "all",
     classes: str | Sequence[str] | None = None,
     backbone: str | Backbone = DEFAULT,
     negatives: Negatives | None = None,
@@ -75,18 +75,18 @@ def procure(
         of vectors with labels ``y``.
     y : sequence, optional
         The labels.
-    method : {"all", "usfda", "paper"}
+    method : {"all", "mixture", "usfda"}
         The method of deployment that the model is to serve. A model for one of them is smaller and made faster.
     classes : str or sequence of str, optional
         Only samples of these classes.
     backbone : str or Backbone
         M, for images.
     negatives : {"composite", "latent", "prior"}, optional
-        For method ``paper``. By default composites of images; for vectors, where there is no image to compose, samples
+        For method ``usfda``. By default composites of images; for vectors, where there is no image to compose, samples
         between the class priors.
     private : bool or PrivacySettings
-        Tell less about single images (docs/privacy.md): for method ``usfda`` alone, ten images or more of every class,
-        and the spread of the classes in a few directions.
+        Leak less about single images (docs/privacy.md): for method ``mixture``, with at least ten images per class;
+        the class statistics have the covariance in a few directions alone.
     epsilon : float, optional
         Private, and with noise that makes the file (ε, δ)-differentially private; it is another one in every run,
         whatever the seed.
@@ -107,9 +107,9 @@ def procure(
     check_choice("negatives", negatives or "composite", get_args(Negatives))
     privacy = private if isinstance(private, PrivacySettings) else PrivacySettings() if private or epsilon else None
     if privacy is not None:
-        if method == "paper":
-            raise InputError("a private file has no networks, which method paper needs; procure it for method usfda")
-        method = "usfda"
+        if method == "usfda":
+            raise InputError("a private file has no networks, which method usfda needs; procure it for method mixture")
+        method = "mixture"
     if epsilon is not None:
         noise_level(epsilon, PrivacySettings.delta)  # whether there is one, before the long work
     clock = Clock()
@@ -127,17 +127,19 @@ def procure(
         "settings": dataclasses.asdict(settings),
         "seed": seed,
     }
-    geometry = classifier = None
-    if method != "paper":
+    class_statistics = classifier = None
+    if method != "usfda":
         with threadpool_limits(config.threads):
             if privacy is None and extractor is not None:
                 classifier = _classifier(extractor.backbone, features)
-            geometry, sizes = _geometry(features.X, features.y, len(features.classes), privacy, epsilon)
+            class_statistics, sizes = _fit_class_statistics(
+                features.X, features.y, len(features.classes), privacy, epsilon
+            )
         card["classes"] = dict(zip(features.classes, sizes.tolist(), strict=True))
-        clock.lap("geometry")
+        clock.lap("class_statistics")
     networks: SourceNetworks | None = None
-    if method != "usfda":
-        from ..methods.usfda.procurement import train_source  # and torch, which method usfda can do without
+    if method != "mixture":
+        from ..methods.usfda.procurement import train_source  # and torch, which method mixture can do without
 
         data = training_set(features, train, negatives, settings, extractor)
         clock.lap("negatives")
@@ -145,7 +147,7 @@ def procure(
         clock.lap("networks")
         networks = trained.networks
         card |= _networks_card(data, trained, settings)
-    vendor = Vendor(networks, geometry, classifier)
+    vendor = Vendor(networks, class_statistics, classifier)
     whole: dict[str, Any] = {"procurement": card, "deployment": None}
     if extractor is None and features.backbone:  # vectors that say where they come from
         whole["backbone"] = {"name": "features", "sha256": features.backbone, "record": None}
@@ -292,15 +294,15 @@ def _check_sizes(classes: Sequence[str], sizes: np.ndarray, least: int) -> None:
         )
 
 
-def _geometry(
+def _fit_class_statistics(
     X: Matrix, y: np.ndarray, classes: int, privacy: PrivacySettings | None, epsilon: float | None
-) -> tuple[Geometry, np.ndarray]:
+) -> tuple[ClassStatistics, np.ndarray]:
     """The class statistics and the number of samples of each class, as far as privacy allows."""
     if privacy is None:
-        return fit_geometry(X, y, classes), np.bincount(y)
+        return fit_class_statistics(X, y, classes), np.bincount(y)
     if epsilon is None:
-        return fit_private_geometry(X, y, classes, privacy), np.bincount(y)
-    return fit_noisy_geometry(X, y, classes, privacy, epsilon)
+        return fit_private_class_statistics(X, y, classes, privacy), np.bincount(y)
+    return fit_noisy_class_statistics(X, y, classes, privacy, epsilon)
 
 
 def _classifier(backbone: Backbone, features: Features) -> ClassifierStatistics | None:
@@ -328,11 +330,13 @@ def _measured(
     if len(held_out) == 0:
         return {"validation": validation, "privacy": told}
     vendor = model.vendor
-    if vendor.geometry is not None:
+    if vendor.class_statistics is not None:
         X, y, classes = features[train].X, features.y[train], len(features.classes)
-        geometry, _ = _geometry(X, y, classes, privacy, None)
+        class_statistics, _ = _fit_class_statistics(X, y, classes, privacy, None)
         known = vendor.classifier
-        vendor = Vendor(vendor.networks, geometry, known and fit_classifier(known.weight, known.bias, X, y, classes))
+        vendor = Vendor(
+            vendor.networks, class_statistics, known and fit_classifier(known.weight, known.bias, X, y, classes)
+        )
         model = Model(model.source_classes, vendor, starting_head(vendor), None, {})
     decided = model.decide(features[held_out].X, probabilities=False)
     right = decided.known & (decided.best == features.y[held_out])

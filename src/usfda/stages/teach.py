@@ -15,11 +15,11 @@ from ..config import Config
 from ..data.reading import check_class_names, differing_in_case, read
 from ..errors import InputError
 from ..methods import teaching
-from ..methods.heads import UsfdaHead
+from ..methods.heads import MixtureHead
 from ..methods.mixture.checks import absent_classes
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
-from .common import count_taught, unknown_parts
+from .common import count_taught, unknown_counts
 
 log = logging.getLogger("usfda")
 
@@ -40,7 +40,7 @@ def teach(
     Parameters
     ----------
     model : Model or path
-        One that was adapted with method ``usfda``.
+        One that was adapted with method ``mixture``.
     examples : path, sequence of paths or images, array, Samples or Features, optional
         One or a few labelled images for each class, new or known, as for ``procure``.
     y : sequence, optional
@@ -58,8 +58,8 @@ def teach(
     >>> model = teach(model, "examples/")                # doctest: +SKIP
     """
     model = as_model(model)
-    if not isinstance(model.head, UsfdaHead):
-        raise InputError("only a model that was adapted with method usfda can be taught; adapt it first")
+    if not isinstance(model.head, MixtureHead):
+        raise InputError("only a model that was adapted with method mixture can be taught; adapt it first")
     names = dict(names or {})
     if examples is None and not names and not forget:
         raise InputError("nothing to teach: give examples, the name of a cluster, or a class to forget")
@@ -113,14 +113,14 @@ def teach(
     return result
 
 
-def _count(model: Model, before: Model, head: UsfdaHead) -> None:
+def _count(model: Model, before: Model, head: MixtureHead) -> None:
     """Bring the card up to date by the groups of the target that the head remembers, since the target is gone.
 
     The mean of a group is more like a class or a cluster than its samples are. So what was counted sample by sample is
     kept, and moved by as much as the groups' count moves.
     """
     card = model.card["deployment"]
-    groups = signed_square(head.summary)
+    groups = signed_square(head.coreset)
     was, decided = before.decide(groups), model.decide(groups)
     assert was.probability is not None
     assert decided.probability is not None
@@ -134,9 +134,9 @@ def _count(model: Model, before: Model, head: UsfdaHead) -> None:
         card.pop(of_one_piece, None)
     card["unknown_share"] = _percent(share)
     if check := card.get("check"):
-        alone = check.get("alone", 0) - unknown_parts(was, head.counts)["alone"]
-        check |= unknown_parts(decided, head.counts)
-        check["alone"] = max(0, check["alone"] + alone)
+        outliers = check.get("outliers", 0) - unknown_counts(was, head.counts)["outliers"]
+        check |= unknown_counts(decided, head.counts)
+        check["outliers"] = max(0, check["outliers"] + outliers)
         had, has = (
             absent_classes(probability, model.source_classes, head.counts)
             for probability in (was.probability, decided.probability)

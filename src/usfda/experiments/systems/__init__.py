@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 # Name to module and class. A class is imported when it is asked for, so that the help, which lists the names, needs no
 # torch.
 SYSTEMS = {
-    "usfda": "usfda:Usfda",
-    "paper": "usfda:Paper",
-    "usfda-b": "usfda:UsfdaB",
+    "mixture": "deployment:Mixture",
+    "usfda": "deployment:Usfda",
+    "usfda-b": "deployment:UsfdaB",
     "source-only": "source_only:SourceOnly",
     "dann": "dann:DANN",
     "rtn": "rtn:RTN",

@@ -1,10 +1,11 @@
-"""Method ``usfda``: the target as a mixture of source classes and of clusters that are none of them (docs/usfda.md).
+"""Method ``mixture``: the target as a mixture of source classes and of clusters that are none of them (docs/usfda.md).
 
 1. Every sample moves towards its mutual neighbours, v; S_ic = v_i·P_c is its similarity to source class c.
 2. A splitter tells known samples from unknown ones: the learned decision (``learned.py``), or two components alone.
 3. The known, class by class, and the unknown, cluster by cluster, give centres C_j with masses m_j. The model of a new
-   sample: p(j|z) ∝ m_j·exp(τ·z·C_j), the head ``usfda``, beside a rest for what resembles none of them: where
-   max_j z·C_j is below f, a part of the source's cohesion or of the target's, the mean of max_j z·C_j, if that is less.
+   sample: p(j|z) ∝ m_j·exp(τ·z·C_j), the head ``mixture``, beside a component for outliers: where
+   max_j z·C_j is below f, a fraction of the source's within-class similarity, or of the mean of max_j z·C_j over the
+   target if that is less.
 4. Small groups of neighbouring samples, by their mean and number, stand for the target when more of it arrives.
 """
 
@@ -19,20 +20,20 @@ from scipy.sparse import csr_matrix
 from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
 
-from ..heads import UsfdaHead
-from ..settings import UsfdaSettings
+from ..heads import MixtureHead
+from ..settings import MixtureSettings
 from ..vendor import FEWEST, Vendor, normalise
 from .neighbours import NeighbourGraph, mutual_neighbours
 from .split import Split, two_components
 from .target import TargetView
 
-SUMMARY = 512  # groups of neighbouring samples that stand for the target, at most: 2.6 MB for vectors of 1,280
-SUMMARY_SIZE = 2  # samples for each group that is looked for: the fewer, the less often two classes share one
+CORESET = 512  # groups of neighbouring samples that stand for the target, at most: 2.6 MB for vectors of 1,280
+CORESET_SIZE = 2  # samples for each group that is looked for: the fewer, the less often two classes share one
 SUMMARY_DIMENSIONS = 64  # of a random projection that these groups are found in, for speed
 
 
 @dataclass(frozen=True)
-class Points:
+class WeightedSamples:
     """What the mixture is fitted to: different samples, or small groups of them that were summed up before.
 
     Parameters
@@ -50,7 +51,7 @@ class Points:
     behind: np.ndarray
 
     @classmethod
-    def of_samples(cls, x: np.ndarray, total: float) -> Points:
+    def of_samples(cls, x: np.ndarray, total: float) -> WeightedSamples:
         """Samples that stand for ``total`` ones. Of copies of an image one is taken: no mean may be all but theirs."""
         first: dict[bytes, int] = {}
         for i, row in enumerate(x):
@@ -59,24 +60,24 @@ class Points:
         return cls(x[kept], np.full(len(kept), total / len(kept)), np.ones(len(kept)))
 
     @classmethod
-    def of_summary(cls, head: UsfdaHead) -> Points:
+    def of_coreset(cls, head: MixtureHead) -> WeightedSamples:
         """The groups that a head has kept of its target."""
         counts = head.counts.astype(np.float64)
-        return cls(head.summary, counts, np.maximum(counts, FEWEST))
+        return cls(head.coreset, counts, np.maximum(counts, FEWEST))
 
-    def with_more(self, more: Points) -> Points:
+    def with_more(self, more: WeightedSamples) -> WeightedSamples:
         """These and others."""
         x, weight, behind = (
             np.concatenate([getattr(points, name) for points in (self, more)]) for name in ("x", "weight", "behind")
         )
-        return Points(x, weight, behind)
+        return WeightedSamples(x, weight, behind)
 
-    def __getitem__(self, chosen: np.ndarray) -> Points:
-        return Points(self.x[chosen], self.weight[chosen], self.behind[chosen])
+    def __getitem__(self, chosen: np.ndarray) -> WeightedSamples:
+        return WeightedSamples(self.x[chosen], self.weight[chosen], self.behind[chosen])
 
     @property
     def mean(self) -> np.ndarray:
-        """μ of the target. It tells no more than the summary does: of the same samples, with the same weights."""
+        """μ of the target. It tells no more than the coreset does: of the same samples, with the same weights."""
         return np.average(self.x, axis=0, weights=self.weight).astype(np.float32)
 
 
@@ -85,7 +86,7 @@ def smooth_over_neighbours(z: np.ndarray, graph: NeighbourGraph, rounds: int) ->
     return normalise(graph.smooth(z, rounds))
 
 
-def cluster(v: np.ndarray, points: Points, count: int, seed: int, starts: int = 2) -> np.ndarray:
+def cluster(v: np.ndarray, points: WeightedSamples, count: int, seed: int, starts: int = 2) -> np.ndarray:
     """The cluster of each row, from 0, with FEWEST images or more behind every one.
 
     A cluster with fewer is given up and its samples join the nearest other one. There must be FEWEST images in all, and
@@ -102,7 +103,9 @@ def cluster(v: np.ndarray, points: Points, count: int, seed: int, starts: int = 
         centres = centres[(behind >= FEWEST) | (np.arange(len(centres)) == behind.argmax())]
 
 
-def summarise(z: np.ndarray, points: Points, component: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+def make_coreset(
+    z: np.ndarray, points: WeightedSamples, component: np.ndarray, seed: int
+) -> tuple[np.ndarray, np.ndarray]:
     """The mean of x̃ over each of a few groups of neighbours, and the number of samples that the group stands for.
 
     ``component`` is the class or cluster that each is assigned to: neighbours of one component are more often of one
@@ -117,7 +120,7 @@ def summarise(z: np.ndarray, points: Points, component: np.ndarray, seed: int) -
     for c in np.unique(component[single]).tolist():
         own, earlier = (np.flatnonzero(kind & (component == c)) for kind in (single, ~single))
         if len(own) >= FEWEST:
-            count = max(1, min(len(own) // SUMMARY_SIZE, SUMMARY * len(own) // alone))
+            count = max(1, min(len(own) // CORESET_SIZE, CORESET * len(own) // alone))
             members[own] = groups + cluster(z[own], points[own], count, seed, starts=1)
             groups = int(members[own].max()) + 1
         elif len(earlier):
@@ -125,22 +128,22 @@ def summarise(z: np.ndarray, points: Points, component: np.ndarray, seed: int) -
         else:
             left += own.tolist()
     if len(left) >= FEWEST:
-        members[left] = groups + cluster(z[left], points[np.asarray(left)], len(left) // SUMMARY_SIZE, seed, starts=1)
+        members[left] = groups + cluster(z[left], points[np.asarray(left)], len(left) // CORESET_SIZE, seed, starts=1)
     elif left:  # it joins the group that it is nearest to
         others = np.setdiff1d(np.arange(len(z)), left)
         members[left] = members[others[(z[left] @ z[others].T).argmax(1)]]
-    if members.max() >= SUMMARY:
-        members = cluster(z, points, SUMMARY, seed, starts=1)
+    if members.max() >= CORESET:
+        members = cluster(z, points, CORESET, seed, starts=1)
     counts = np.bincount(members, points.weight)
     share = csr_matrix((points.weight, (members, np.arange(len(members)))))
     return (share @ points.x / counts[:, None]).astype(np.float32), counts.astype(np.float32)
 
 
-def repeated(x: np.ndarray, summary: np.ndarray) -> int:
-    """How many of the samples x̃ are certain to be in a summary: a group g of two, a and b, has 2g − a = b."""
+def repeated(x: np.ndarray, coreset: np.ndarray) -> int:
+    """How many of the samples x̃ are certainly in a coreset: a group g of two, a and b, has 2g − a = b."""
     unit = normalise(x)
-    one = (normalise(summary) @ unit.T).argmax(1)
-    other = 2 * summary - x[one]
+    one = (normalise(coreset) @ unit.T).argmax(1)
+    other = 2 * coreset - x[one]
     two = (normalise(other) @ unit.T).argmax(1)
     same = np.linalg.norm(x[two] - other, axis=1) < 1e-3 * np.linalg.norm(other, axis=1)
     return len({*one[same].tolist(), *two[same].tolist()})
@@ -150,17 +153,17 @@ def components(
     v: np.ndarray,
     best: np.ndarray,
     known: np.ndarray,
-    prototypes: np.ndarray,
-    points: Points,
-    settings: UsfdaSettings,
+    means: np.ndarray,
+    points: WeightedSamples,
+    settings: MixtureSettings,
     seed: int,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Centres C and masses m: the classes, then clusters of the unknown, about as large as a known class.
 
     ``best`` is the best class of each sample, ``known`` whether it is classified as that class. A centre has at least
-    FEWEST images behind it: a class with fewer keeps its prototype; fewer unknown images form no cluster.
+    FEWEST images behind it: a class with fewer keeps its source mean; fewer unknown images form no cluster.
     """
-    classes, weight = len(prototypes), points.weight
+    classes, weight = len(means), points.weight
     member = np.where(known, best, -1)
     unknown = points[~known]
     if (images := unknown.behind.sum()) >= FEWEST:
@@ -177,7 +180,7 @@ def components(
     centres = normalise(share @ v)
     behind = np.bincount(member[inside], points.behind[inside], n)
     unseen = behind[:classes] < FEWEST
-    centres[:classes][unseen] = prototypes[unseen]
+    centres[:classes][unseen] = means[unseen]
     return centres, mass
 
 
@@ -187,26 +190,26 @@ class Before:
 
     Parameters
     ----------
-    head : UsfdaHead
+    head : MixtureHead
         Of the model as it was.
     taught : sequence of int
         The classes that the client has added, or added to.
     """
 
-    head: UsfdaHead
+    head: MixtureHead
     taught: Sequence[int]
 
     @property
-    def prototypes(self) -> np.ndarray:
+    def means(self) -> np.ndarray:
         """The vendor's and those of taught classes; where the client added to a class, its centre as it was then."""
-        own = np.concatenate([self.head.geometry.prototypes, self.head.prototypes])
-        joined = [c for c in self.taught if c < len(self.head.geometry.prototypes)]
+        own = np.concatenate([self.head.class_statistics.means, self.head.taught_means])
+        joined = [c for c in self.taught if c < len(self.head.class_statistics.means)]
         own[joined] = self.head.centres[joined]
         return own
 
     def taken(self, x: np.ndarray) -> np.ndarray:
         """The class that the model labelled each x̃ with; −1 where it was unknown."""
-        p = self.head.of_points(self.head.geometry.project(x, self.head.mean))
+        p = self.head.components_of(self.head.class_statistics.project(x, self.head.mean))
         classes = p[:, : self.head.classes]
         found: np.ndarray = np.where(classes.max(1) >= p[:, self.head.classes :].sum(1), classes.argmax(1), -1)
         return found
@@ -237,15 +240,15 @@ class Splitter(Protocol[Kind]):
 class Fitted(Generic[Kind]):
     """What ``fit_mixture`` found: the head, and how the target was split."""
 
-    head: UsfdaHead
+    head: MixtureHead
     split: Kind
 
 
-def view_of(vendor: Vendor, points: Points, classes: int, settings: UsfdaSettings, seed: int) -> TargetView:
+def view_of(vendor: Vendor, points: WeightedSamples, classes: int, settings: MixtureSettings, seed: int) -> TargetView:
     """The target as a splitter sees it; the number of classes, taught ones among them, bounds that of neighbours."""
-    geometry, mean = vendor.geometry, points.mean
-    assert geometry is not None
-    away = geometry.away(points.x, mean)
+    class_statistics, mean = vendor.class_statistics, points.mean
+    assert class_statistics is not None
+    away = class_statistics.away(points.x, mean)
     single = points.behind < FEWEST
     shrink = np.ones(len(away), np.float32)
     if single.any() and not single.all():
@@ -253,43 +256,48 @@ def view_of(vendor: Vendor, points: Points, classes: int, settings: UsfdaSetting
     z = normalise(away) * shrink[:, None]
     graph = mutual_neighbours(z, classes, settings.neighbours)
     v = smooth_over_neighbours(z, graph, settings.rounds)
-    return TargetView(vendor, geometry.prototypes, points.x, points.weight, mean, away, shrink, z, v, graph, seed)
+    return TargetView(vendor, class_statistics.means, points.x, points.weight, mean, away, shrink, z, v, graph, seed)
 
 
 def fit_mixture(
     vendor: Vendor,
-    points: Points,
-    settings: UsfdaSettings,
+    points: WeightedSamples,
+    settings: MixtureSettings,
     splitter: Splitter[Kind],
     seed: int,
     before: Before | None = None,
 ) -> Fitted[Kind]:
     """The head for a target; with ``before``, some of the points are groups that stand for earlier ones.
 
-    A taught class is found by its centre, which target samples are more similar to than to any prototype of the
+    A taught class is found by its centre, which target samples are more similar to than to any class mean of the
     vendor's. Split together, the vendor's classes would fall to the unknown. So who is of a vendor's class is decided
     as if nothing had been taught. Before that, a sample keeps the class that the earlier model gave it where the
     two-component rule calls it known among all classes.
     """
-    geometry = vendor.geometry
-    assert geometry is not None
-    prototypes = geometry.prototypes if before is None else before.prototypes
-    view = view_of(vendor, points, len(prototypes), settings, seed)
+    class_statistics = vendor.class_statistics
+    assert class_statistics is not None
+    means = class_statistics.means if before is None else before.means
+    view = view_of(vendor, points, len(means), settings, seed)
     split = splitter(view)
     best, known = split.best, split.log_odds >= 0
     if before is not None and len(before.taught):
         taken = before.taken(points.x)
-        still = (taken >= 0) & (two_components(replace(view, prototypes=prototypes)).log_odds >= 0)
+        still = (taken >= 0) & (two_components(replace(view, means=means)).log_odds >= 0)
         best, known = np.where(still, taken, best), known | still
-    centres, mass = components(view.v, best, known, prototypes, points, settings, seed)
+    centres, mass = components(view.v, best, known, means, points, settings, seed)
     bias = np.log((mass + 0.5) / (mass.mean() + 0.5)).astype(np.float32)
     scale = np.asarray(settings.scale, np.float32)
     z, single = normalise(view.away), points.behind < FEWEST
     cosine = z @ centres.T
     # A mean of several samples is more similar to anything.
-    likeness = min(float(geometry.cohesion), float(np.average(cosine[single].max(1), weights=points.weight[single])))
-    rest = np.asarray(settings.rest * max(likeness, 0), np.float32)
-    summary, counts = summarise(z, points, (scale * cosine + bias).argmax(1), seed)
-    taught = prototypes[len(geometry.prototypes) :]
-    head = UsfdaHead(geometry, view.mean, centres.astype(np.float32), bias, scale, summary, counts, taught, rest)
+    likeness = min(
+        float(class_statistics.within_class_similarity),
+        float(np.average(cosine[single].max(1), weights=points.weight[single])),
+    )
+    outlier = np.asarray(settings.outlier * max(likeness, 0), np.float32)
+    coreset, counts = make_coreset(z, points, (scale * cosine + bias).argmax(1), seed)
+    taught = means[len(class_statistics.means) :]
+    head = MixtureHead(
+        class_statistics, view.mean, centres.astype(np.float32), bias, scale, coreset, counts, taught, outlier
+    )
     return Fitted(head, split)

@@ -13,7 +13,7 @@ The second network corrects these outputs. It reads them for the sample, its nei
 and a few statistics of the target. It was trained on the outputs for families of data sets that the first network had
 not seen, and so learned how the first one errs on unfamiliar data.
 
-The third, of one hidden layer, reads a summary of the corrected outputs and gives what is expected of the target: the
+The third, of one hidden layer, reads aggregates of the corrected outputs and gives what is expected of the target: the
 share of unknown samples with a 90 % interval, and the figure of the adapted decision and of one that was not adapted.
 """
 
@@ -31,7 +31,7 @@ import safetensors
 from scipy.special import expit, logit
 
 from ...errors import InputError
-from ..heads import PrototypeHead
+from ..heads import ClassMeansHead
 from ..numeric import ranks, weighted_quantile
 from ..vendor import Tensors, own_part
 from . import classifier, statistics
@@ -159,7 +159,7 @@ class LearnedDecision:
         sample by that decision, and whether it is known.
         """
         t = own_part(self.tensors, "expected")
-        out = expit(perceptron(t, np.concatenate([summary(outputs, w, best, *other), self._basics(whole)])))
+        out = expit(perceptron(t, np.concatenate([aggregates(outputs, w, best, *other), self._basics(whole)])))
         unknown, spread, adapted, figure = out.tolist()
         away = t["width"].item() * (LEAST_SPREAD + spread)
         return Expected(unknown, (max(0.0, unknown - away), min(1.0, unknown + away)), 100 * adapted, 100 * figure)
@@ -194,7 +194,9 @@ def context(
     return np.column_stack(samples), np.asarray(whole)
 
 
-def summary(outputs: Outputs, w: np.ndarray, best: np.ndarray, label: np.ndarray, is_known: np.ndarray) -> np.ndarray:
+def aggregates(
+    outputs: Outputs, w: np.ndarray, best: np.ndarray, label: np.ndarray, is_known: np.ndarray
+) -> np.ndarray:
     """What the second network reads: of the target's outputs, and of a decision that was not adapted."""
     known, right, accepted = outputs.known, outputs.right, outputs.log_odds >= 0
     p = expit(outputs.log_odds)
@@ -282,7 +284,7 @@ Answer = tuple[np.ndarray, np.ndarray]  # the class of every sample, and whether
 
 def class_means(view: TargetView) -> Answer:
     """The decision of the class means, which are not adapted."""
-    return answer_of(PrototypeHead(view.geometry).of_similarity(view.source_similarity))
+    return answer_of(ClassMeansHead(view.class_statistics).of_similarity(view.source_similarity))
 
 
 def answer_of(probability: np.ndarray) -> Answer:

@@ -32,7 +32,7 @@ def two_components(view: TargetView) -> Split:
     """The simple rule."""
     best, second = two_best(view.similarity)
     # Class means are centred: a sample at s from its own lies on average at −s/(K−1) from the others.
-    null = second + best / (len(view.prototypes) - 1)
+    null = second + best / (len(view.means) - 1)
     return Split(view.similarity.argmax(1), likelihood_ratio(best, null, view.w))
 
 

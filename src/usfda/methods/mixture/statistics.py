@@ -89,8 +89,8 @@ SHARPNESS = 16.0  # of the softmax over the classes whose entropy is a statistic
 
 def compute(view: TargetView) -> tuple[dict[str, np.ndarray], dict[str, float]]:
     """The statistics of each sample, and those of the target."""
-    P, K, n = view.prototypes, len(view.prototypes), len(view.z)
-    w, c = view.w, view.cohesion
+    P, K, n = view.means, len(view.means), len(view.z)
+    w, c = view.w, view.within_class_similarity
     S, Z = view.similarity, view.z @ P.T
     b, b2 = two_best(S)
     bz, bz2 = two_best(Z)

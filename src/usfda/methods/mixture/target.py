@@ -22,7 +22,7 @@ from sklearn.cluster import KMeans
 from sklearn.random_projection import GaussianRandomProjection
 
 from ..numeric import weighted_quantile
-from ..vendor import Geometry, Vendor, normalise, signed_square, softmax
+from ..vendor import ClassStatistics, Vendor, normalise, signed_square, softmax
 from .neighbours import NeighbourGraph
 
 LEAST_SIMILARITY = 1e-3  # a within-class similarity below it is not divided by
@@ -42,7 +42,7 @@ class TargetView:
     ----------
     vendor : Vendor
         What the vendor handed over; it has class statistics.
-    prototypes : array (K, d)
+    means : array (K, d)
         The class means: the vendor's, and those of taught classes where they count.
     x : array (n, d)
         x̃ of every sample.
@@ -63,7 +63,7 @@ class TargetView:
     """
 
     vendor: Vendor
-    prototypes: np.ndarray
+    means: np.ndarray
     x: np.ndarray
     weight: np.ndarray
     mean: np.ndarray
@@ -75,10 +75,10 @@ class TargetView:
     seed: int = 0
 
     @property
-    def geometry(self) -> Geometry:
+    def class_statistics(self) -> ClassStatistics:
         """The vendor's class statistics."""
-        assert self.vendor.geometry is not None
-        return self.vendor.geometry
+        assert self.vendor.class_statistics is not None
+        return self.vendor.class_statistics
 
     @cached_property
     def w(self) -> np.ndarray:
@@ -87,14 +87,14 @@ class TargetView:
         return found
 
     @cached_property
-    def cohesion(self) -> float:
+    def within_class_similarity(self) -> float:
         """c, the within-class similarity of the source."""
-        return max(float(self.geometry.cohesion), LEAST_SIMILARITY)
+        return max(float(self.class_statistics.within_class_similarity), LEAST_SIMILARITY)
 
     @cached_property
     def similarity(self) -> np.ndarray:
         """S = v·P."""
-        found: np.ndarray = self.v @ self.prototypes.T
+        found: np.ndarray = self.v @ self.means.T
         return found
 
     @cached_property
@@ -106,7 +106,7 @@ class TargetView:
     @cached_property
     def offset(self) -> np.ndarray:
         """W(μ − μ_source)."""
-        found: np.ndarray = self.geometry.away(self.mean[None], self.geometry.mean)[0]
+        found: np.ndarray = self.class_statistics.away(self.mean[None], self.class_statistics.overall_mean)[0]
         return found
 
     @cached_property
@@ -117,7 +117,7 @@ class TargetView:
     @cached_property
     def source_similarity(self) -> np.ndarray:
         """The similarity of each sample to the vendor's class means, centred on the source's mean, not smoothed."""
-        found: np.ndarray = normalise(self.away + self.offset) @ self.geometry.prototypes.T
+        found: np.ndarray = normalise(self.away + self.offset) @ self.class_statistics.means.T
         return found
 
     @cached_property
@@ -132,7 +132,7 @@ class TargetView:
     def scores(self) -> np.ndarray:
         """a, (n, K)."""
         of_source = self.neighbours.smooth(self.source_similarity) / (1 + (self.shift / SMALL_SHIFT) ** 2)
-        found: np.ndarray = (self.similarity + of_source) / self.cohesion
+        found: np.ndarray = (self.similarity + of_source) / self.within_class_similarity
         if (known := self.vendor.classifier) is not None:
             for (_, p), share in zip(self.answers, (known.share, known.share_centred), strict=True):
                 found += EVIDENCE * np.log(LEAST_SHARE + self.neighbours.smooth(p @ share.T))
@@ -142,7 +142,7 @@ class TargetView:
     def clusters(self) -> np.ndarray:
         """The cluster of each sample, of clusters of all samples together."""
         n, low = len(self.v), self.v
-        count = int(np.clip(n // CLUSTER_SIZE, 2, max(2, min(2 * len(self.prototypes), CLUSTERS))))
+        count = int(np.clip(n // CLUSTER_SIZE, 2, max(2, min(2 * len(self.means), CLUSTERS))))
         if low.shape[1] > CLUSTER_DIMENSIONS:
             low = GaussianRandomProjection(CLUSTER_DIMENSIONS, random_state=self.seed).fit_transform(low)
         kmeans = KMeans(min(count, n), n_init=1, random_state=self.seed).fit(low, sample_weight=self.weight)

@@ -1,4 +1,4 @@
-"""Method ``paper``, the client's stage: F_t starts from F_s and learns; M, F_s and D are frozen.
+"""Method ``usfda``, the client's stage: F_t starts from F_s and learns; M, F_s and D are frozen.
 
 The weights come from the frozen source path ŷ = σ(D∘F_s∘M(x)), rescaled to [0, 1] over the target set:
 
@@ -20,8 +20,8 @@ from torch import Tensor
 
 from ...config import Config
 from ...data.samples import Matrix
-from ..heads import PaperHead
-from ..settings import FEW, PaperSettings
+from ..heads import UsfdaHead
+from ..settings import FEW, UsfdaSettings
 from ..vendor import SourceNetworks
 from .networks import D, arrays, batches, from_arrays, in_pieces, make_f, torch_device
 
@@ -57,11 +57,11 @@ def l_d2(z: Tensor, w: Tensor, w_: Tensor, n_source: int) -> Tensor:
 def train_target(
     networks: SourceNetworks,
     X: Matrix,
-    settings: PaperSettings,
+    settings: UsfdaSettings,
     seed: int,
     config: Config,
-    watch: Callable[[int, PaperHead], None] | None = None,
-) -> tuple[PaperHead, dict[str, list[float]]]:
+    watch: Callable[[int, UsfdaHead], None] | None = None,
+) -> tuple[UsfdaHead, dict[str, list[float]]]:
     """The head with F_t, and the history of both losses.
 
     ``watch`` is called after every step with the number of steps so far and the head as it then is, which the next step
@@ -109,8 +109,8 @@ def train_target(
                     raise RuntimeError(f"adaptation diverged: the loss is not finite at step {step}")
                 advance(1)
                 if watch is not None:
-                    watch(step + 1, PaperHead(networks, arrays(f_t)))
+                    watch(step + 1, UsfdaHead(networks, arrays(f_t)))
                 if settings.settled and (step + 1) % LOOK == 0 and settled():
                     advance(settings.steps - step - 1)
                     break
-    return PaperHead(networks, arrays(f_t)), history
+    return UsfdaHead(networks, arrays(f_t)), history

@@ -1,4 +1,4 @@
-"""The vendor's networks: F_s, D and G learn the source classes and what is none of them (method ``paper``).
+"""The vendor's networks: F_s, D and G learn the source classes and what is none of them (method ``usfda``).
 
 Four losses take turns, one per iteration, each with an Adam optimiser of its own (docs/method.md):
 

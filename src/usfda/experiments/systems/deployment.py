@@ -1,4 +1,4 @@
-"""Our own systems: method ``usfda``, the paper to the letter, and its variant USFDA-b."""
+"""The methods of the package in a comparison: ``mixture``, the paper's ``usfda``, and its variant USFDA-b."""
 
 from __future__ import annotations
 
@@ -29,32 +29,32 @@ class StageSettings:
     """Settings of the two stages."""
 
     procurement: Mapping[str, Any] = field(default_factory=dict)  # fields of ProcurementSettings
-    deployment: Mapping[str, Any] = field(default_factory=dict)  # fields of UsfdaSettings or PaperSettings
+    deployment: Mapping[str, Any] = field(default_factory=dict)  # fields of MixtureSettings or UsfdaSettings
 
 
 @dataclass(frozen=True)
-class PaperSystemSettings(StageSettings):
+class UsfdaSystemSettings(StageSettings):
     """Settings of the paper's two stages."""
 
     negatives: Negatives | None = None  # as ``procure`` has it by default
 
 
 @dataclass(frozen=True)
-class UsfdaBSettings(PaperSystemSettings):
+class UsfdaBSettings(UsfdaSystemSettings):
     """Settings of USFDA-b."""
 
     negatives: Negatives | None = "prior"
 
 
-class Usfda(System):
-    """Method ``usfda``, the default of ``usfda adapt`` (docs/usfda.md)."""
+class Mixture(System):
+    """Method ``mixture``, the default of ``usfda adapt`` (docs/mixture.md)."""
 
-    version = VERSION["usfda"]
+    version = VERSION["mixture"]
     source_free = True
     rejects = "more probably of an unknown cluster, or like nothing at all, than of any class"
     Settings = StageSettings
     settings: StageSettings
-    method: ClassVar[Literal["usfda", "paper"]] = "usfda"
+    method: ClassVar[Literal["mixture", "usfda"]] = "mixture"
     model: Model
 
     @classmethod
@@ -100,7 +100,7 @@ class Usfda(System):
     @property
     def learning_seconds(self) -> float | None:
         seconds = self.model.card["procurement"]["seconds"]
-        return float(seconds.get("geometry", 0) + seconds.get("networks", 0))
+        return float(seconds.get("class_statistics", 0) + seconds.get("networks", 0))
 
     def all_settings(self) -> dict[str, Any]:
         card = self.model.card
@@ -109,14 +109,14 @@ class Usfda(System):
         return {**made, **found}
 
 
-class Paper(Usfda):
+class Usfda(Mixture):
     """Kundu et al., Universal Source-Free Domain Adaptation, CVPR 2020, to the letter (docs/method.md)."""
 
     rejects = "a negative class is the most probable"
-    Settings = PaperSystemSettings
-    settings: PaperSystemSettings
-    version = VERSION["paper"]
-    method = "paper"
+    Settings = UsfdaSystemSettings
+    settings: UsfdaSystemSettings
+    version = VERSION["usfda"]
+    method = "usfda"
 
     @classmethod
     def settings_for(cls, task: Task) -> dict[str, Any]:
@@ -153,7 +153,7 @@ class Paper(Usfda):
             self.model = load(file)
 
 
-class UsfdaB(Paper):
+class UsfdaB(Usfda):
     """The same with negatives simulated between the class priors instead of composites."""
 
     Settings = UsfdaBSettings
