@@ -15,6 +15,7 @@ import argparse
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -210,7 +211,7 @@ def cost_rows(reader: TaskReader, office31: str, seeds: int) -> Iterator[list[st
 
     def h_score(class_statistics: ClassStatistics, names: list[str], target: Features) -> float:
         vendor = Vendor(None, class_statistics)
-        card = {"procurement": {"method": "mixture"}, "deployment": None}
+        card: Any = {"procurement": {"method": "mixture"}, "deployment": None}
         adapted = adapt(Model(names, vendor, starting_head(vendor), None, card), target.X[:])
         assert target.labels is not None
         return float(score_decision(target.labels, adapted.decide(target.X), adapted.classes_)["h_score"] or 0)

@@ -56,7 +56,7 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader, rest: float) -> dict[str,
     vendor = procure(Features(labelled.X, labelled.labels), method="mixture", settings={"holdout": 0.0})
     found = {}
     adapted, without = (
-        adapt(vendor, seen.X[kept & first], settings=given) for given in ({"rest": rest}, {"rest": 0.0})
+        adapt(vendor, seen.X[kept & first], settings=given) for given in ({"outlier": rest}, {"outlier": 0.0})
     )
     clusters = adapted.findings.clusters if adapted.findings else ()
     named = teach(adapted, names={c.number: "new" for c in clusters}) if clusters else adapted

@@ -30,7 +30,7 @@ class Private(Mixture):
     def procure(self, source: Features, negatives: Negatives | None = None) -> Model:
         told = PrivacySettings(least_images=2, directions=self.settings.directions)
         vendor = Vendor(None, fit_private_class_statistics(source.X, source.y, len(source.classes), told))
-        card = {"procurement": {"method": "mixture", "seconds": {}, "settings": {}}, "deployment": None}
+        card: Any = {"procurement": {"method": "mixture", "seconds": {}, "settings": {}}, "deployment": None}
         return Model(source.classes, vendor, starting_head(vendor), None, card)
 
 

@@ -39,7 +39,7 @@ class Fuzzed(Harness):
         clusters = {} if adapted.findings is None else {c.number: "c" for c in adapted.findings.clusters[:1]}
         taught = teach(adapted, names=clusters)
         backbone = Backbone("mean colours", graph.build().SerializeToString(), RECORD)
-        images = Model(taught.source_classes, taught.vendor, taught.head, backbone, dict(taught.card))
+        images = Model(taught.source_classes, taught.vendor, taught.head, backbone, taught.card)
         file = self.folder / "seed.usfda"
         found = []
         for one in (model, adapted, taught, images):

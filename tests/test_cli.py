@@ -58,7 +58,7 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
         assert f"{part}: " in said
     assert "networks (for method usfda, the source model and the SSM): " in said
     assert "held-out source accuracy " in said
-    assert "with head source, from which the client starts" in said
+    assert "with head source-network, from which the client starts" in said
     code, _, notes = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json")
     assert code == 0
     assert "adapted to 40 samples" in " ".join(notes.split())
@@ -467,7 +467,7 @@ def test_files_for_one_method(run: Run, photos: Path, new_photos: Path, tmp_path
         assert code == 0
         assert ("negatives (for method usfda)" in notes) == (method != "mixture")
         assert ("class statistics (for method mixture)" in notes) == (method != "usfda")
-        head = "class-means" if method == "mixture" else "source"
+        head = "class-means" if method == "mixture" else "source-network"
         assert f"with head {head}," in notes
         shown = run("inspect", file)[1]
         assert f"head             {head}" in shown

@@ -523,7 +523,7 @@ def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:
         (["source.npz", "target.npz", "--methods", " ,"], "--methods names no system; choose from usfda"),
         (["source.npz", "target.npz", "--methods", "./own:Nearest"], "./own:Nearest: cannot be imported"),
         (["source.npz", "one.npz", "--methods", "osbp"], "a target of one sample"),
-        (["source.npz", "target.npz", "--methods", "nothing"], "no system 'nothing'; choose from usfda, paper"),
+        (["source.npz", "target.npz", "--methods", "nothing"], "no system 'nothing'; choose from mixture, usfda"),
         (["source.npz", "target.npz", "--methods", "own.py:Missing"], "has no class Missing"),
         (
             ["source.npz", "target.npz", "--methods", "own.py:NoDecision"],

@@ -50,7 +50,7 @@ def test_it_ends_with_a_report(demo: tuple[str, Path], visit: Open) -> None:
     assert "Of 4000 images" in seen.page.locator("#lead").inner_text()
     assert "class means" in seen.page.locator("#found").inner_text()
     assert f"{figures(shown)[1][2]:.1f}" in seen.page.locator("#metrics").inner_text(), "labels are scored in it"
-    clusters = load(folder / "client.usfda").card["deployment"]["check"]["clusters"]
+    clusters = load(folder / "client.usfda").deployment["check"]["clusters"]
     assert seen.page.locator("#clusters img").count() == 4 * min(len(clusters), 8)  # the largest ones
     assert not seen.errors
     assert len(seen.requests) == 1, "the page needs nothing from outside"

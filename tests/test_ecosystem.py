@@ -123,7 +123,7 @@ def test_tensorboard(adapted: Model, vector_model: Model, tmp_path: Path) -> Non
     for name, model in (("adapted", adapted), ("procured", vector_model)):
         get_tracker(f"tensorboard:{tmp_path / name}")(model)
     read = EventAccumulator(str(tmp_path / "adapted")).Reload()
-    share = adapted.card["deployment"]["unknown_share"]
+    share = adapted.deployment["unknown_share"]
     assert [e.value for e in read.Scalars("deployment/unknown_share")] == pytest.approx([share])
     read = EventAccumulator(str(tmp_path / "procured")).Reload()
     history = vector_model.card["procurement"]["history"]
@@ -140,7 +140,7 @@ def test_mlflow(adapted: Model, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     get_tracker("mlflow")(adapted)
     (run,) = mlflow.MlflowClient().search_runs(["0"])
     assert run.data.params["stage"] == "deployment"
-    assert run.data.metrics["deployment/unknown_share"] == pytest.approx(adapted.card["deployment"]["unknown_share"])
+    assert run.data.metrics["deployment/unknown_share"] == pytest.approx(adapted.deployment["unknown_share"])
 
 
 def test_a_tracker_that_is_none_is_found_before_the_work(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

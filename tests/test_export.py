@@ -218,7 +218,7 @@ def test_a_file_that_answers_otherwise_is_refused(models: dict[str, Model], tmp_
     right, file = models["class-means"], tmp_path / "model.onnx"
     assert right.vendor.class_statistics is not None
     head = OtherScale(right.vendor.class_statistics)
-    wrong = Model(right.classes_, right.vendor, head, right.backbone, dict(right.card))
+    wrong = Model(right.classes_, right.vendor, head, right.backbone, right.card)
     with pytest.raises(RuntimeError, match="does not predict as the model does"):
         usfda.export_onnx(wrong, file, config=CONFIG)
     assert list(tmp_path.iterdir()) == []

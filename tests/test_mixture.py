@@ -223,7 +223,7 @@ def test_the_rest_is_a_matter_of_similarity_alone(vector_model: Model) -> None:
     (absent, labels), (strangers, _) = blobs([2, 3, 4], 40, 0.3, seed=2), blobs([8, 9], 40, 0.3, seed=3)
     for each in (20, 800):
         target, _ = blobs([0, 1, 7], each, 0.3, seed=1)
-        adapted, without = (adapt(vector_model, target, settings=given) for given in ({}, {"rest": 0.0}))
+        adapted, without = (adapt(vector_model, target, settings=given) for given in ({}, {"outlier": 0.0}))
         right, before = (np.mean(model.predict(absent) == labels) for model in (adapted, without))
         assert right > before - 0.05
         named = teach(adapted, names={c.number: "new" for c in adapted.findings.clusters})  # type: ignore[union-attr]
@@ -231,7 +231,7 @@ def test_the_rest_is_a_matter_of_similarity_alone(vector_model: Model) -> None:
         cluster = adapted.decide(strangers).cluster
         assert cluster is not None
         assert not cluster.any()  # they are of no cluster, either
-    none = adapt(vector_model, blobs([0, 1, 2], 40, 0.3, seed=1)[0], settings={"rest": 0.0})
+    none = adapt(vector_model, blobs([0, 1, 2], 40, 0.3, seed=1)[0], settings={"outlier": 0.0})
     assert UNKNOWN not in none.predict(strangers)
 
 
@@ -287,7 +287,7 @@ def test_what_adapt_reports_is_what_the_model_does(vector_model: Model, strictne
     X, _ = blobs([0, 1, 2, 7, 8], 40, shift=1.0, seed=1)
     adapted = adapt(vector_model, X, strictness=strictness, settings=MixtureSettings(most=most))
     decided = adapted.decide(X)
-    card = adapted.card["deployment"]
+    card = adapted.deployment
     assert decided.cluster is not None
     assert ((decided.cluster > 0) == ~decided.known).all()
     assert card["unknown_share"] == pytest.approx(100 * np.mean(~decided.known), abs=0.01)
@@ -307,7 +307,7 @@ def test_strictness_moves_what_adapt_reports(vector_model: Model) -> None:
     shares, sizes, verdicts = [], [], []
     for strictness in (0.0, 0.5, 1.0):
         adapted = adapt(vector_model, X, strictness=strictness)
-        card = adapted.card["deployment"]
+        card = adapted.deployment
         shares.append(card["unknown_share"])
         sizes.append(sum(card["check"].get("clusters", {}).values()))
         verdicts.append(card["check"]["expected"]["adapted"])
@@ -322,7 +322,7 @@ def test_unknown_samples_form_clusters_with_examples(vector_model: Model) -> Non
     adapted = adapt(vector_model, X)
     for names in adapted.examples.values():
         assert len({y[int(name)] for name in names}) == 1
-    sizes = adapted.card["deployment"]["check"]["clusters"]
+    sizes = adapted.deployment["check"]["clusters"]
     records = list(adapted.predictions(X))
     assert {r.cluster for r in records if r.label == "unknown"} == {int(c) for c in sizes}
     assert {r.cluster for r in records if r.label != "unknown"} == {None}
@@ -342,7 +342,7 @@ def test_where_the_class_means_are_expected_to_be_better_they_are_used(
     X, _ = blobs([0, 1, 2, 7], 30, shift=0.5, seed=1)
     assert adapt(vector_model, X).head.name == "mixture"
     adapted = adapt(vector_model, X, settings={"weights": str(pessimist)})
-    check = adapted.card["deployment"]["check"]
+    check = adapted.deployment["check"]
     assert check["verdict"] == "kept"
     assert check["expected"]["adapted"] < check["expected"]["class_means"]
     assert adapted.adapted
@@ -366,14 +366,14 @@ def test_a_single_sample_changes_nothing(vector_model: Model, tmp_path: Path, ca
     for row in X:
         adapted = adapt(vector_model, row[None])
         assert adapted.adapted
-        assert adapted.head.name == "source"
-        assert "one target sample, or copies of one, say nothing about their domain" in caplog.text
+        assert adapted.head.name == "source-network"
+        assert "one target sample" in caplog.text
         assert np.array_equal(adapted.predict_proba(X), vector_model.predict_proba(X))
         adapted.save(tmp_path / "m.usfda")
         again = load(tmp_path / "m.usfda")
         assert again.vendor.tensors().keys() == vector_model.vendor.tensors().keys()
         assert again.head.tensors() == {}
-        assert again.card["deployment"]["samples"] == 1
+        assert again.deployment["samples"] == 1
 
 
 def nearest_single_sample(adapted: Model, X: np.ndarray) -> float:
@@ -384,7 +384,7 @@ def nearest_single_sample(adapted: Model, X: np.ndarray) -> float:
     saved, home = adapted.head.tensors(), own_geometry(adapted)
     own = ~(saved["centres"][:, None] == home.means[None]).all(2).any(1)
     forms = np.concatenate([home.whiten(X, mean) for mean in (saved["mean"], home.overall_mean)])
-    kept = np.concatenate([saved["mean"][None], saved["summary"]])
+    kept = np.concatenate([saved["mean"][None], saved["coreset"]])
     means = max(float(np.abs(unit(kept) @ unit(rows).T).max()) for rows in (X, rooted(X)))
     return max(means, float((unit(saved["centres"][own]) @ forms.T).max(initial=-1)))
 
@@ -442,8 +442,8 @@ def test_clusters_of_any_samples_have_two_images_behind_them(n: int, classes: in
 def test_copies_of_one_image_are_one(vector_model: Model, caplog: pytest.LogCaptureFixture) -> None:
     X, _ = blobs([0, 1, 2, 7], 12, seed=1)
     lone = blobs([8], 1, seed=3)[0]
-    assert adapt(vector_model, np.repeat(lone, 4, 0)).head.name == "source"
-    assert "one target sample, or copies of one, say nothing about their domain" in caplog.text
+    assert adapt(vector_model, np.repeat(lone, 4, 0)).head.name == "source-network"
+    assert "one target sample" in caplog.text
     target = np.concatenate([X, np.repeat(lone, 5, 0)])
     adapted = adapt(vector_model, target)
     assert adapted.head.name == "mixture"
@@ -492,7 +492,7 @@ def test_a_stream_in_pieces_ends_where_all_at_once_does(vector_model: Model, tmp
     for piece in rest:
         model.save(tmp_path / "m.usfda")  # nothing but the file is left of the earlier pieces
         model = adapt(load(tmp_path / "m.usfda"), piece, update=True)
-    card = model.card["deployment"]
+    card = model.deployment
     assert (card["samples"], card["earlier_samples"]) == (40, 360)
     head = model.head.tensors()
     assert head["counts"].sum() == pytest.approx(400, abs=0.1)
@@ -543,7 +543,7 @@ def test_rejections_can_be_bounded(vector_model: Model, method: Any, share: floa
     free = np.mean(adapt(vector_model, X, method=method, **few).predict(X) == "unknown")
     assert rejected <= share
     assert rejected == pytest.approx(min(share, free), abs=0.01)
-    assert adapted.card["deployment"]["unknown_share"] == pytest.approx(100 * rejected, abs=0.01)
+    assert adapted.deployment["unknown_share"] == pytest.approx(100 * rejected, abs=0.01)
     adapted.save(tmp_path / "m.usfda")
     assert np.mean(load(tmp_path / "m.usfda").predict(X) == "unknown") == rejected
     with pytest.raises(InputError, match="share of the target, from 0 to 1, not 3"):
@@ -554,7 +554,7 @@ def test_what_is_saved_does_not_tell_who_was_left_out(vector_model: Model) -> No
     """Fault: the mean was of all samples and the summary of those drawn; their difference was the one left out."""
     X, _ = blobs([0, 1, 2, 7, 8], 20, shift=0.5, seed=1)
     saved = adapt(vector_model, X, settings={"most": len(X) - 1}).head.tensors()
-    of_groups = saved["counts"] @ saved["summary"] / saved["counts"].sum()
+    of_groups = saved["counts"] @ saved["coreset"] / saved["counts"].sum()
     assert saved["mean"] == pytest.approx(of_groups, abs=1e-4)
 
 
@@ -609,7 +609,7 @@ def test_an_update_that_is_expected_to_be_worse_keeps_what_was_there(vector_mode
     adapted = adapt(vector_model, X[::2])
     later = adapt(adapted, X[1::2], update=True, settings={"weights": str(pessimist)})
     assert later.head is adapted.head
-    assert later.card["deployment"]["check"]["verdict"] == "kept"
+    assert later.deployment["check"]["verdict"] == "kept"
     assert adapt(later, X[1::2], update=True).head.name == "mixture"
 
 
@@ -620,7 +620,7 @@ def test_an_update_keeps_strictness_and_bound(vector_model: Model) -> None:
     assert adapt(strict, X[1::2], update=True, strictness=0.4).strictness == 0.4
     bounded = adapt(adapt(vector_model, X[::2], reject_at_most=0.1), X[1::2], update=True)
     assert np.mean(bounded.predict(X[1::2]) == "unknown") <= 0.1
-    assert bounded.card["deployment"]["reject_at_most"] == 10
+    assert bounded.deployment["reject_at_most"] == 10
 
 
 def test_bounded_rejections_are_the_same_for_samples_alone(vector_model: Model) -> None:

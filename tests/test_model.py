@@ -12,6 +12,7 @@ from conftest import blobs, write_photos
 from usfda import Config, Features, InputError, Model, UsfdaSettings, adapt, load, procure
 from usfda.backbones.backbone import Backbone
 from usfda.backbones.zoo import get_backbone
+from usfda.card import Card
 from usfda.modelfile import member_sizes
 
 FEW = {"iterations": 12, "update_every": 4, "composites": 60}
@@ -51,7 +52,10 @@ def test_all_files_of_a_vendor_s_have_its_part(image_models: tuple[Model, Model]
     one, other = procure(X, y, method="mixture"), procure(X[1:], y[1:], method="mixture")
     assert len({one.vendor_sha256, other.vendor_sha256, procured.vendor_sha256}) == 3
     renamed = Model(["a", "b", "c"], one.vendor, one.head, None, one.card)
-    better = {**one.card, "procurement": {**one.card["procurement"], "privacy": {"private": True, "least_images": 10}}}
+    better: Card = {
+        **one.card,
+        "procurement": {**one.card["procurement"], "privacy": {"private": True, "least_images": 10}},
+    }
     forged = Model(one.source_classes, one.vendor, one.head, None, better)
     assert len({renamed.vendor_sha256, forged.vendor_sha256, one.vendor_sha256}) == 3
 
@@ -208,7 +212,7 @@ def test_transform(vector_model: Model) -> None:
 
 
 def test_a_model_says_what_it_is(vector_model: Model) -> None:
-    assert repr(vector_model) == "Model(5 classes, head source, d=32)"
+    assert repr(vector_model) == "Model(5 classes, head source-network, d=32)"
 
 
 def test_the_card_of_one_model_is_not_that_of_another(vector_model: Model) -> None:

@@ -66,7 +66,7 @@ def test_order_of_the_ssm_means(vendor: Path, place: Path) -> None:
     }
     mean = {}
     for name, X in parts.items():
-        ssm = model.decide(X).ssm
+        ssm = model.ssm(X)
         assert ssm is not None
         mean[name] = float(ssm.mean())
     assert max(mean["negatives"], mean["target-private"]) < mean["target-shared"] < mean["source"], mean
@@ -83,7 +83,7 @@ def test_adaptation_pays(vendor: Path, place: Path) -> None:
         results[model] = json.loads(file.read_text())
     assert results[client]["h_score"] > results[vendor]["h_score"] + 30
     assert results[client]["h_score"] > 85
-    low, high = load(client).card["deployment"]["check"]["unknown_interval"]
+    low, high = load(client).deployment["check"]["unknown_interval"]
     private = 100 * sum(c["samples"] for n, c in results[client]["per_class"].items() if n not in PROTOCOL.source)
     assert low < private / results[client]["samples"] < high
     assert results[client]["samples"] == sum(c["samples"] for c in results[client]["per_class"].values())

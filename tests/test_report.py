@@ -264,7 +264,7 @@ def test_the_time_of_the_features_is_told_with_a_report_as_without(
         run("adapt", tmp_path / "v.usfda", new_photos, "-o", tmp_path / "c.usfda", "--report", tmp_path / "r.html")[0]
         == 0
     )
-    assert load(tmp_path / "c.usfda").card["deployment"]["seconds"]["features"] > 0.001, "to decode 40 images"
+    assert load(tmp_path / "c.usfda").deployment["seconds"]["features"] > 0.001, "to decode 40 images"
 
 
 def test_features_have_no_pictures(vector_client: Model, tmp_path: Path, visit: Open) -> None:
@@ -527,7 +527,7 @@ def test_what_strangers_call_things_is_never_run(tmp_path: Path, visit: Open) ->
     for path in paths:
         Image.new("RGB", (8, 8)).save(path)
     adapted = adapt(model, Features(X, paths=paths))
-    adapted.card["deployment"]["settings"]["note"] = HOSTILE
+    adapted.deployment["settings"]["note"] = HOSTILE
     labels = np.where(y == "c2", "<script>hacked=4</script>", names)
     target = Features(X, labels, paths=paths)
     write_report(adapted, target, tmp_path / "r.html", labelled=True, model_name=HOSTILE, target_name=HOSTILE)

@@ -79,7 +79,7 @@ def test_examples_make_classes(adapted: Model, target: tuple[np.ndarray, np.ndar
     taught = teach(adapted, X[rows], y[rows])
     rest = np.setdiff1d(np.arange(len(X)), rows)
     assert np.mean(taught.predict(X[rest]) == y[rest]) > 0.9
-    assert taught.card["deployment"]["taught"]["giraffe"]["examples"] == each
+    assert taught.deployment["taught"]["giraffe"]["examples"] == each
 
 
 def test_one_of_two_new_things_leaves_the_other_unknown(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
@@ -355,6 +355,7 @@ def test_the_command(
 def test_a_name_that_is_taken_back_leaves_the_interval_as_it_was(adapted: Model) -> None:
     """Fault: the low end, which cannot fall below 0, rose with every class that was taught and forgotten."""
     card = copy.deepcopy(adapted.card)
+    assert card["deployment"] is not None
     card["deployment"]["check"]["unknown_interval"] = [0.0, 60.0]
     wide = Model(adapted.source_classes, adapted.vendor, adapted.head, adapted.backbone, card)
     again = teach(teach(wide, names={1: "giraffe"}), forget=["giraffe"]).findings

@@ -96,7 +96,7 @@ def export_onnx(
     >>> export_onnx(model, "model.onnx")                 # doctest: +SKIP
     >>> export_onnx(model, "small.onnx", calibrate="photos/").agreement      # doctest: +SKIP
     """
-    if not (model.card.get("backbone") or {}).get("record"):
+    if "backbone" not in model.card or not model.card["backbone"]["record"]:
         raise InputError("this model was made of features; only one that was made of images can be exported")
     backbone = model.extractor(Config(cache=None, device="cpu")).backbone
     export = _Export(model, backbone, _graph_of(backbone), config or Config())

@@ -5,9 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -15,13 +15,14 @@ from typing import Any
 import numpy as np
 
 from .backbones.backbone import Backbone, check_record
+from .card import BackboneCard, Card, Deployment, FileCard, canonical, card_of
 from .config import Config
 from .data.reading import UNKNOWN, read
 from .data.samples import Features, Matrix, Samples
 from .errors import InputError
 from .features.extract import Extractor
 from .files import atomic_write
-from .methods.decision import STRICTNESS, Decision, check_strictness, joined, known_score
+from .methods.decision import STRICTNESS, Decision, check_strictness, decide, joined
 from .methods.findings import Findings
 from .methods.heads import HEADS, Head, MixtureHead, starting_head
 from .methods.vendor import Vendor, own_part
@@ -77,16 +78,30 @@ class Model:
         What decides.
     backbone : Backbone or None
         Turns images into vectors; None for a model of vectors, or one that was saved without it.
-    card : dict
-        What was done to make it: counts, settings, versions, hashes; no path and no file name.
+    card : Card
+        Facts about how it was made: counts, settings, versions, hashes; no path and no file name. Read-only.
+    taught : sequence of str
+        The classes that the client added.
+    strictness : float
+        The rejection threshold: a sample with a score below it is unknown.
     """
 
-    def __init__(self, classes: list[str], vendor: Vendor, head: Head, backbone: Backbone | None, card: dict[str, Any]):
-        self.source_classes = list(classes)
+    def __init__(
+        self,
+        classes: Sequence[str],
+        vendor: Vendor,
+        head: Head,
+        backbone: Backbone | None,
+        card: Card,
+        taught: Sequence[str] = (),
+        strictness: float = STRICTNESS,
+    ):
+        self.source_classes, self.taught, self.strictness = list(classes), list(taught), strictness
         self.vendor, self.head, self.backbone, self.card = vendor, head, backbone, card
         self.examples: dict[int, list[str]] = {}  # of the clusters, by name; for the client's eyes, never saved
         if backbone is not None:
-            card["backbone"] = {"name": backbone.name, "sha256": backbone.sha256, "record": backbone.record}
+            about: BackboneCard = {"name": backbone.name, "sha256": backbone.sha256, "record": backbone.record}
+            self.card = {**card, "backbone": about}
 
     @property
     def classes_(self) -> list[str]:
@@ -94,19 +109,18 @@ class Model:
 
         The columns of ``predict_proba`` are in this order, with one more: unknown.
         """
-        taught = (self.card.get("deployment") or {}).get("taught", {})
-        return [*self.source_classes, *list(taught)[: self.head.taught]]
+        return [*self.source_classes, *self.taught]
 
     @property
     def findings(self) -> Findings | None:
         """What the adaptation found; None for a model that was not adapted."""
-        deployed = self.card.get("deployment")
+        deployed = self.card["deployment"]
         return None if deployed is None else Findings.of(deployed, self.examples)
 
     @property
     def source_model(self) -> Model:
         """The vendor's model, as it was before any adaptation."""
-        card = {**self.card, "deployment": None}
+        card: Card = {**self.card, "deployment": None}
         return Model(self.source_classes, self.vendor, starting_head(self.vendor), self.backbone, card)
 
     @property
@@ -115,8 +129,8 @@ class Model:
 
         It covers the classes, the vendor's tensors and part of the card, and the backbone; not what decides now.
         """
-        told = [self.source_classes, self.card.get("backbone"), self.card.get("procurement")]
-        digest = hashlib.sha256(json.dumps(told, sort_keys=True).encode())
+        facts = [self.source_classes, self.card.get("backbone"), canonical(self.card["procurement"])]
+        digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())
         for name, tensor in sorted(self.vendor.tensors().items()):
             digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode() + tensor.tobytes())
         return digest.hexdigest()
@@ -124,17 +138,19 @@ class Model:
     @property
     def adapted(self) -> bool:
         """Whether it was adapted to a target."""
-        return self.card.get("deployment") is not None
+        return self.card["deployment"] is not None
+
+    @property
+    def deployment(self) -> Deployment:
+        """The part of the card about the adaptation; an error where there was none."""
+        if self.card["deployment"] is None:
+            raise InputError("the model was not adapted; adapt it first")
+        return self.card["deployment"]
 
     @property
     def dim(self) -> int:
         """d, the size of the vectors that the model takes."""
         return self.vendor.dim
-
-    @property
-    def strictness(self) -> float:
-        """The score below which a sample is unknown, as the model was adapted."""
-        return float((self.card.get("deployment") or {}).get("strictness", STRICTNESS))
 
     def __repr__(self) -> str:
         return f"Model({len(self.classes_)} classes, head {self.head.name}, d={self.dim})"
@@ -159,14 +175,19 @@ class Model:
     def _decide(self, v: np.ndarray, strictness: float, probabilities: bool) -> Decision:
         with np.errstate(over="ignore", invalid="ignore"):
             probability, cluster = self.head.answer(v)
-            ssm = None if self.vendor.networks is None else self.vendor.networks.ssm(v)
         if not np.isfinite(probability).all():
             raise InputError("the model gives no finite probabilities for these vectors")
-        score = known_score(probability)
-        known = score >= strictness
-        cluster = None if cluster is None else np.where(known, 0, cluster)
-        best = probability[:, :-1].argmax(1)
-        return Decision(best, known, score, probability if probabilities else None, ssm, cluster)
+        found = decide(probability, strictness)
+        cluster = None if cluster is None else np.where(found.known, 0, cluster)
+        return replace(found, probability=probability if probabilities else None, cluster=cluster)
+
+    def ssm(self, X: Matrix) -> np.ndarray | None:
+        """The paper's source similarity metric, from 1 to e, of vectors; None where the file has no networks."""
+        networks = self.vendor.networks
+        if networks is None:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            return np.concatenate([networks.ssm(X[i : i + PIECE]) for i in range(0, max(1, len(X)), PIECE)])
 
     def labels_of(self, decision: Decision) -> np.ndarray:
         """The class names of a decision, and ``unknown``."""
@@ -224,14 +245,15 @@ class Model:
     def _records(self, names: list[str], X: Matrix, strictness: float | None) -> Iterator[Prediction]:
         if not names:
             return
-        decided = self.decide(X, strictness)
+        v = X[:]
+        decided, ssm = self.decide(v, strictness), self.ssm(v)
         order, share = decided.top()
         for i, label in enumerate(self.labels_of(decided)):
             yield Prediction(
                 names[i],
                 str(label),
                 round(float(decided.score[i]), 4),
-                None if decided.ssm is None else round(float(decided.ssm[i]), 4),
+                None if ssm is None else round(float(ssm[i]), 4),
                 [(self.classes_[k], round(float(s), 4)) for k, s in zip(order[i], share[i], strict=True)],
                 None if decided.cluster is None else int(decided.cluster[i]) or None,
             )
@@ -312,7 +334,7 @@ class Model:
             place /= FILE
         tensors = self.vendor.tensors()
         tensors |= {f"{self.head.part}.{name}": t for name, t in self.head.tensors().items()}
-        card = {"classes": self.source_classes, "head": self.head.name, **self.card}
+        card: FileCard = {"classes": self.source_classes, "head": self.head.name, **self.card}
         graph = self.backbone.onnx if backbone and self.backbone is not None else None
         write_model_file(place, ModelFile(card, tensors, graph))
 
@@ -341,14 +363,18 @@ def load(path: str | Path | Url, *, signed_by: str | Path | None = None) -> Mode
                 raise InputError(str(error).replace(str(copy), str(path))) from None
     path = model_file(path)
     content = read_model_file(path, None if signed_by is None else verify(path, signed_by))
-    card = dict(content.card)
-    classes, head = card.pop("classes"), HEADS[card.pop("head")]
+    classes, head = content.card["classes"], HEADS[content.card["head"]]
+    card, deployed = card_of(content.card), content.card["deployment"]
+    taught, strictness = [], STRICTNESS
+    if deployed is not None:
+        taught, strictness = list(deployed.get("taught", {})), deployed["strictness"]
     vendor = Vendor.build(content.tensors)
     try:
         backbone = _backbone(card.get("backbone"), content.backbone, vendor.dim)
     except InputError as error:
         raise InputError(f"{path}: {str(error)[:MESSAGE]}") from None
-    return Model(classes, vendor, head.build(vendor, own_part(content.tensors, head.part)), backbone, card)
+    built = head.build(vendor, own_part(content.tensors, head.part))
+    return Model(classes, vendor, built, backbone, card, taught, strictness)
 
 
 def as_model(model: Model | str | Path) -> Model:

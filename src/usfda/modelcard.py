@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
+from .card import Card
 from .errors import InputError
 from .methods.findings import OF_TARGET, Findings, count, privacy_sentence
 
@@ -34,7 +34,7 @@ def model_file(path: Path) -> Path:
     return path / FILE
 
 
-def card_text(classes: list[str], card: dict[str, Any], findings: Findings | None) -> str:
+def card_text(classes: list[str], card: Card, findings: Findings | None) -> str:
     """The page of a model with these classes, from its card and what its adaptation found."""
     procured, backbone = card["procurement"], card.get("backbone")
     tags = ["domain-adaptation", "source-free", "universal-domain-adaptation", "open-set-recognition", "onnx"]

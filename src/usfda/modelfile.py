@@ -27,6 +27,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import safetensors.numpy
 
+from .card import FileCard, read_card
 from .data.reading import check_class_names
 from .errors import InputError
 from .files import atomic_write, is_file
@@ -51,54 +52,6 @@ MAX_NUMBER = 2**63
 DEPTH = 12  # of nested values in the card
 MESSAGE = 400  # characters of a message that may repeat what stands in a file
 
-# What the commands show of a card. A name with a question mark may be missing, a star is any name; a list of one kind
-# is of any length, a tuple is a choice.
-NUMBER = int | float
-PROCUREMENT = {
-    "method": str,
-    "classes": {"*": int},
-    "settings": dict,
-    "seed": int,
-    "validation": {"head": str, "samples": int, "accuracy": NUMBER | None, "rejected": NUMBER | None},
-    "seconds": {"*": NUMBER},
-    "versions": dict,
-    "negatives?": {"kind": str, "classes": int, "samples": int},
-    "training?": {"iterations": int, "batch": int, "lr": NUMBER, "accuracy": [NUMBER]},
-    "history?": {"*": [NUMBER]},
-    "privacy?": {
-        "private": bool,
-        "least_images": int,
-        "noise?": {"epsilon": NUMBER, "delta": NUMBER, "sigma": NUMBER, "auc_bound": NUMBER},
-        "membership?": {"attack": str, "auc": NUMBER, "members": int, "others": int},
-    },
-}
-DEPLOYMENT = {
-    "method": str,
-    "strictness": NUMBER,
-    "samples": int,
-    "seed": int,
-    "settings": dict,
-    "unknown_share": NUMBER,
-    "earlier_samples?": int,
-    "reject_at_most?": NUMBER,
-    "history?": {"*": [NUMBER]},
-    "taught?": {"*": {"images": int, "examples": int, "clusters": int}},
-    "joined?": [str],
-    "seconds": {"*": NUMBER},
-    "versions": dict,
-    "weights?": str,
-    "check?": {
-        "verdict": ("better", "same", "kept"),
-        "expected?": {"adapted": NUMBER, "class_means": NUMBER, "source_network": NUMBER | None},
-        "decision?": ("learned", "simple"),
-        "unknown_estimate": NUMBER,
-        "unknown_interval": [NUMBER, NUMBER],
-        "absent": [str],
-        "clusters?": {"*": int},
-        "alone?": int,
-    },
-}
-
 # What a group of the coreset stands for, two samples or more; a cosine; shares.
 RANGES = {
     "mixture.counts": (1.99, 1e12), "mixture.outlier": (0, 1.001),
@@ -118,7 +71,7 @@ MODE = 0o600 << 16  # of an unpacked file
 class ModelFile:
     """What a model file holds."""
 
-    card: dict[str, Any]
+    card: FileCard
     tensors: Tensors
     backbone: bytes | None
 
@@ -166,11 +119,11 @@ def read_model_file(path: Path, sha256: str | None = None) -> ModelFile:
         found = _member_headers(file, path.stat().st_size)
         members = {member.name: member for member in found}
         contents = {"card.json": _content(file, members["card.json"])}
-        card, number = _read_card(contents["card.json"])
+        values, number = _read_card(contents["card.json"])
         places = _read_header(file, members["tensors.safetensors"])
-        card, added, names = upgrade(card, {name: place.shape for name, place in places.items()}, number)
+        values, added, names = upgrade(values, {name: place.shape for name, place in places.items()}, number)
         places = {names[name]: place for name, place in places.items() if name in names}
-        _check_card(card)
+        card = _check_card(values)
         _check_tensors(places, added, card)
         contents |= {member.name: _content(file, member) for member in found[1:]}
         if sha256 is not None and sha256 != _sha256(found, contents):
@@ -333,60 +286,28 @@ def _read_card(content: bytes) -> tuple[dict[str, Any], int]:
     return card, number
 
 
-def _check_card(card: dict[str, Any]) -> None:
-    classes = card["classes"]
-    if not isinstance(classes, list) or not 2 <= len(classes) <= MAX_CLASSES or len(set(classes)) < len(classes):
-        raise InputError(f"its card must name 2 to {MAX_CLASSES:,} different classes")
-    if not all(isinstance(name, str) for name in classes):
-        raise InputError("its card has a class whose name is no text")
+def _check_card(values: dict[str, Any]) -> FileCard:
+    card = read_card(values)
+    classes, deployed = card["classes"], card["deployment"]
     check_class_names(classes)
+    if len(set(classes)) < len(classes):
+        raise InputError("its card names a class twice")
     if card["head"] not in HEADS:
         raise InputError(f"its head is {card['head']!r}; choose from {', '.join(HEADS)}")
-    _check_kind(card["procurement"], PROCUREMENT, "procurement")
     if list(card["procurement"]["classes"]) != classes:
-        raise InputError("its card names other classes in the account of the procurement")
-    if card["deployment"] is not None:
-        _check_kind(card["deployment"], DEPLOYMENT, "deployment")
-        if not 0 <= card["deployment"]["strictness"] <= 1:
-            raise InputError("its strictness is not from 0 to 1")
-        clusters = card["deployment"].get("check", {}).get("clusters", {})
-        if not all(re.fullmatch(r"[1-9][0-9]{0,5}", number) for number in clusters):
-            raise InputError("its card has a cluster that has no number")
-        if not set(card["deployment"].get("joined", ())) <= set(classes):
-            raise InputError("its card names other classes as those that were added to")
+        raise InputError("its procurement names other classes than its card")
+    if deployed is not None and not set(deployed.get("joined", ())) <= set(classes):
+        raise InputError("its card names other classes as those that were added to")
     taught = _taught(card)
     check_class_names(taught)
     if set(taught) & set(classes) or len(classes) + len(taught) > MAX_CLASSES:
         raise InputError(f"its card must name 2 to {MAX_CLASSES:,} different classes")
+    return card
 
 
-def _taught(card: dict[str, Any]) -> list[str]:
+def _taught(card: FileCard) -> list[str]:
     """The names of the classes that the client taught."""
-    return list((card["deployment"] or {}).get("taught", {}))
-
-
-def _check_kind(value: Any, kind: Any, where: str) -> None:
-    """Raise an error unless a value of the card is of its kind, with all that belongs to it."""
-    wrong = InputError(f"its card has {where} of the wrong kind")
-    if isinstance(kind, dict):
-        if not isinstance(value, dict):
-            raise wrong
-        for name, inner in kind.items():
-            key = name.rstrip("?")
-            if name == "*":
-                for other in value:
-                    _check_kind(value[other], inner, f"{where}.{other}")
-            elif key in value:
-                _check_kind(value[key], inner, f"{where}.{key}")
-            elif key == name:
-                raise InputError(f"its card lacks {where}.{key}")
-    elif isinstance(kind, list):
-        if not isinstance(value, list) or (len(kind) > 1 and len(kind) != len(value)):
-            raise wrong
-        for inner in value:
-            _check_kind(inner, kind[0], where)
-    elif value not in kind if isinstance(kind, tuple) else not isinstance(value, kind):
-        raise wrong
+    return [] if card["deployment"] is None else list(card["deployment"].get("taught", {}))
 
 
 class Place(NamedTuple):
@@ -403,7 +324,7 @@ def _read_header(file: IO[bytes], member: Member) -> dict[str, Place]:
     return _tensor_header(file.read(min(member.size, 8 + MAX_HEADER)), member.size)
 
 
-def _check_tensors(header: Mapping[str, Place], added: Mapping[str, Shape], card: dict[str, Any]) -> None:
+def _check_tensors(header: Mapping[str, Place], added: Mapping[str, Shape], card: FileCard) -> None:
     """Raise an error unless names, types and shapes are those that the card asks for, but for what is ``added``."""
     shapes = {name: place.shape for name, place in header.items()}
     wanted = _tensor_layout({**shapes, **added}, len(card["classes"]), card["head"])

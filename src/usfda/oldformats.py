@@ -133,8 +133,8 @@ def upgrade(card: Card, shapes: Shapes, number: int) -> tuple[Card, Zeros, dict[
         card, zeros = STEPS[step](card, shapes)
         added |= zeros
     renamed = TENSORS if number <= 7 else {}
+    if set(shapes) & set(renamed.values()):
+        raise InputError("its tensors are not those of its format")
     dropped = {DROPPED} if number <= 6 and card["head"] == "mixture" else set()
     names = {name: renamed.get(name, name) for name in shapes if name not in dropped}
-    if len(set(names.values())) < len(names):
-        raise InputError("its tensors are not those of its format")
     return card, {renamed.get(name, name): shape for name, shape in added.items()}, names

@@ -28,8 +28,9 @@ def get_tracker(name: str) -> Callable[[Model], None]:
 
 
 def _stage(model: Model) -> tuple[str, dict[str, Any]]:
-    name = "deployment" if model.adapted else "procurement"
-    return name, model.card[name]
+    if model.adapted:
+        return "deployment", dict(model.deployment)
+    return "procurement", dict(model.card["procurement"])
 
 
 def _series(model: Model) -> Iterator[tuple[str, list[float]]]:

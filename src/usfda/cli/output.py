@@ -19,6 +19,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
+from ..card import Procurement, Training
 from ..errors import InputError
 from ..files import atomic_write
 from ..memory import THREAD, check_room
@@ -191,14 +192,14 @@ def _write_parquet(records: Iterable[Any], file: Any) -> None:
             writer.write_table(pa.Table.from_pylist(rows, schema))
 
 
-def describe_parts(card: dict[str, Any]) -> list[str]:
+def describe_parts(card: Procurement) -> list[str]:
     """The parts of a procurement: what each is for, and what it took."""
     from ..stages.procure import PURPOSES
 
     return [f"{part} (for {PURPOSES[part]}): {seconds:.1f} s" for part, seconds in card["seconds"].items()]
 
 
-def describe_training(training: dict[str, Any]) -> str:
+def describe_training(training: Training) -> str:
     """How long the vendor's networks learnt, and what each round of it gave."""
     text = "{iterations} iterations in batches of {batch}, learning rate {lr:g}".format(**training)
     rounds = ", ".join(f"{value:.1f}" for value in training["accuracy"])

@@ -197,7 +197,7 @@ def adapt(
         settings=settings_of(UsfdaSettings, settings) if method == "usfda" else settings_of(MixtureSettings, settings),
         config=config,
     )
-    adapted.card["deployment"]["seconds"]["features"] += clock.seconds["features"]
+    adapted.deployment["seconds"]["features"] += clock.seconds["features"]
     adapted.save(output, backbone=not without_backbone)
     tracker(adapted)
     findings = adapted.findings
@@ -210,8 +210,7 @@ def adapt(
         log.warning("leave out the images that were adapted to before, and update %s again", model)
     if signed_by is not None:
         log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)
-    card = adapted.card["deployment"]
-    write_json(json_file, card | {"examples": adapted.examples, "sentences": findings.sentences()})
+    write_json(json_file, {**adapted.deployment, "examples": adapted.examples, "sentences": findings.sentences()})
     if report_file is not None:
         from ..report.build import write_report
 

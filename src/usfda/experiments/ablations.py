@@ -159,7 +159,7 @@ class SourceSimilarity(PaperExperiment):
             "negatives": negatives[:], "target-private": target.X[~known], "target-shared": target.X[known],
             "source-private": source.X[held_out[~both]], "source-shared": source.X[held_out[both]],
         }  # fmt: skip
-        w = {group: np.asarray(system.decide(v).ssm) for group, v in vectors.items() if len(v)}
+        w = {group: np.asarray(system.model.ssm(v)) for group, v in vectors.items() if len(v)}
         return {
             "means": {group: float(values.mean()) for group, values in w.items()},
             "histograms": {group: np.histogram(values, EDGES)[0].tolist() for group, values in w.items()},

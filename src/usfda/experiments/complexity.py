@@ -110,8 +110,7 @@ def _own_stages(system: Mixture, source: Samples, target: Samples, config: Confi
         model, target, method=system.method, seed=system.seed, settings=system.settings.deployment, config=config
     )
     stages = {}
-    for stage in ("procurement", "deployment"):
-        card = system.model.card[stage]
+    for stage, card in (("procurement", system.model.card["procurement"]), ("deployment", system.model.deployment)):
         seconds = card["seconds"]
         of_m = sum(seconds.get(part, 0) for part in ("features", "negatives"))
         parameters = card.get("learnable_parameters", 0)

@@ -23,11 +23,9 @@ class Decision:
     known : array (n,) of bool
         Whether the sample is of its best class; otherwise it is unknown.
     score : array (n,)
-        From 0 (unknown) to 1 (known). Our own methods call a sample known where its score reaches the strictness.
+        From 0 (unknown) to 1 (known). A sample is known where its score reaches the rejection threshold.
     probability : array (n, classes + 1), optional
         The source classes and, last, unknown; rows sum to 1.
-    ssm : array (n,), optional
-        The paper's source similarity metric w = exp(max ŷ) of the vendor's networks, from 1 to e.
     cluster : array (n,) of int, optional
         The cluster of an unknown sample, from 1; 0 where there is none.
     """
@@ -36,7 +34,6 @@ class Decision:
     known: np.ndarray
     score: np.ndarray
     probability: np.ndarray | None = None
-    ssm: np.ndarray | None = None
     cluster: np.ndarray | None = None
 
     def top(self, most: int = 3) -> tuple[np.ndarray, np.ndarray]:
@@ -55,19 +52,30 @@ def joined(decisions: Sequence[Decision]) -> Decision:
 
 
 def known_score(probability: np.ndarray) -> np.ndarray:
-    """p_best / (p_best + p_unknown) for rows of source classes and, last, unknown.
-
-    It reaches ½ exactly where the best class is at least as probable as unknown, that is, where the most probable
-    column of a row is a class. So the label is the one that goes with the probabilities, and a strictness other than ½
-    moves the same line: known is where (1 − strictness)·p_best ≥ strictness·p_unknown.
-    """
+    """p_best / (p_best + p_unknown) for rows of source classes and, last, unknown."""
     best, unknown = probability[:, :-1].max(1).astype(np.float64), probability[:, -1]
     score: np.ndarray = best / np.maximum(best + unknown, 1e-300)
     return score
 
 
+def accept(score: np.ndarray, strictness: float) -> np.ndarray:
+    """Whether each sample is known: its score reaches the rejection threshold."""
+    known: np.ndarray = score >= strictness
+    return known
+
+
+def decide(probability: np.ndarray, strictness: float) -> Decision:
+    """The rule: the best class where (1 − s)·p_best ≥ s·p_unknown for the rejection threshold s, otherwise unknown.
+
+    At the default s = ½ the label is the most probable column of a row. The ONNX export computes the same rule
+    (``operators.add_decision``).
+    """
+    score = known_score(probability)
+    return Decision(probability[:, :-1].argmax(1), accept(score, strictness), score, probability)
+
+
 def check_strictness(value: float) -> float:
     """The strictness, or an error where it is not from 0 to 1."""
     if not 0 <= value <= 1:
-        raise InputError(f"strictness is from 0 (never unknown) to 1 (readily), not {value}")
+        raise InputError(f"strictness is from 0 (reject nothing) to 1 (reject everything), not {value}")
     return value

@@ -16,7 +16,7 @@ from ..config import Config
 from ..data.reading import read, read_target
 from ..data.samples import Features
 from ..files import atomic_write
-from ..methods.decision import Decision
+from ..methods.decision import Decision, accept
 from ..methods.findings import NOT_ADAPTED, Answers, count, measured, next_steps
 from ..metrics import MEANINGS, reliability, score_decision
 from ..model import Model, as_model, versions
@@ -105,7 +105,7 @@ def report_data(
 ) -> dict[str, Any]:
     """Everything that the page shows, in plain lists, texts and numbers; metrics where the features have labels."""
     every = model.decide(features.X, 1)  # in which each sample has the cluster that it would be of as an unknown one
-    decided = replace(every, known=every.score >= model.strictness)
+    decided = replace(every, known=accept(every.score, model.strictness))
     counts = np.bincount(decided.best[decided.known], minlength=len(model.classes_)).tolist()
     pictured = features.paths is not None
     answers = Answers(
@@ -159,7 +159,7 @@ def _samples(model: Model, features: Features, every: Decision, config: Config) 
         names = [place.removeprefix(folder) for place in places]
     order, share = every.top()
     x, y = np.rint(GRID * embed(model, features.X, config)).astype(int).T
-    truth = None
+    truth, ssm = None, model.ssm(features.X)
     if features.labels is not None:
         truth = {"names": features.classes, "of": features.y.tolist()}
     return folder, {
@@ -167,7 +167,7 @@ def _samples(model: Model, features: Features, every: Decision, config: Config) 
         "best": every.best.tolist(),
         "score": every.score.tolist(),  # in full, so that the page cuts where the model does
         "cluster": None if every.cluster is None else every.cluster.tolist(),
-        "ssm": None if every.ssm is None else every.ssm.round(2).astype(float).tolist(),
+        "ssm": None if ssm is None else ssm.round(2).astype(float).tolist(),
         "top": order.tolist(),
         "share": np.rint(1000 * share).astype(int).tolist(),
         "x": x.tolist(),

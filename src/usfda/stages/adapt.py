@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ..card import Card, Check, Deployment, TaughtCounts
 from ..config import Config
 from ..data.reading import read_target
 from ..data.samples import Features, Matrix
 from ..errors import InputError
 from ..methods.decision import STRICTNESS, check_strictness
-from ..methods.heads import ClassMeansHead, MixtureHead, SourceNetworkHead, starting_head
+from ..methods.heads import ClassMeansHead, Head, MixtureHead, SourceNetworkHead, starting_head
 from ..methods.mixture.checks import absent_classes, verdict_of
 from ..methods.mixture.fit import Before, WeightedSamples, fit_mixture, repeated
 from ..methods.mixture.learned import LearnedSplitter, answer_of, load_decision
@@ -29,10 +29,10 @@ from .common import (
     Clock,
     Method,
     check_choice,
-    count_taught,
     rounded,
     settings_from,
     take_buffers,
+    taught_counts,
     unknown_counts,
 )
 
@@ -69,13 +69,12 @@ def adapt(
     classes : str or sequence of str, optional
         Only samples in folders of these names.
     strictness : float
-        A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily). By default ½.
+        The rejection threshold: a sample with a score below it is unknown; from 0 to 1, by default ½.
     reject_at_most : float, optional
-        The share of the target, from 0 to 1, that may be called unknown: the strictness is lowered as far as it takes.
+        The largest share of the target, from 0 to 1, that may be rejected: the strictness is lowered accordingly.
     update : bool
         Continue from a model that was adapted with method ``mixture``: its coreset (means of small groups of samples)
-        stands for its earlier targets. Strictness and bound remain what they
-        were, where none is given; other settings are those of this call.
+        represents its earlier targets. Strictness and bound stay as they were unless they are given.
     seed : int
         The same seed on the same machine gives the same model.
     settings : MixtureSettings, UsfdaSettings or dict, optional
@@ -98,75 +97,96 @@ def adapt(
         taught = ", ".join(model.classes_[len(model.source_classes) :])
         lost = f", and what it was taught ({taught}) is not in it" if taught else ""
         log.warning("the model was adapted before; this starts anew from the vendor's part%s (--update goes on)", lost)
-    was = model.card["deployment"] if update else {}
-    if reject_at_most is None and "reject_at_most" in was:
+    was = model.card["deployment"] if update else None
+    if reject_at_most is None and was is not None and "reject_at_most" in was:
         reject_at_most = was["reject_at_most"] / 100
-    elif strictness is None:
-        strictness = was.get("strictness")
+    elif strictness is None and was is not None:
+        strictness = was["strictness"]
     strictness = check_strictness(STRICTNESS if strictness is None else strictness)
     clock = Clock()
     features = model.features(read_target(target, classes=classes), config=config, text="target features")
     clock.lap("features")
     take_buffers(config.threads)
-    before = was["samples"] + was.get("earlier_samples", 0) if update else 0
+    before = was["samples"] + was.get("earlier_samples", 0) if was is not None else 0
     if len(features) + before < FEW:
         log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)
-    card: dict[str, Any] = {"method": method, "strictness": strictness, "samples": len(features), "seed": seed}
-    if features.skipped:
-        card["skipped"] = len(features.skipped)
-    if reject_at_most is not None:
-        card["reject_at_most"] = 100 * reject_at_most
-    if update:
-        card["earlier_samples"] = before
-        card |= copy.deepcopy({key: was[key] for key in ("taught", "joined") if key in was})
-    start = {**model.card, "deployment": card}
-    adapted = Model(model.source_classes, model.vendor, starting_head(model.vendor), model.backbone, start)
     if method == "usfda":
-        card |= _adapt_usfda(adapted, features.X, settings, seed, config)
+        found = _adapt_usfda(model, features.X, settings, seed, config)
     else:
         of_method = settings_from(MixtureSettings, settings)
         with threadpool_limits(config.threads):
-            card |= _adapt_mixture(adapted, features, earlier, of_method, seed)
+            found = _adapt_mixture(model, features, was if earlier else None, earlier, of_method, seed)
     clock.lap("training")
-    _bound_rejections(adapted, features.X)
+    names = [] if was is None else list(was.get("taught", {}))
+    card: Card = {**model.card, "deployment": None}
+    adapted = Model(model.source_classes, model.vendor, found.head, model.backbone, card, names, strictness)
+    if reject_at_most is not None:
+        adapted.strictness = _bounded(adapted, features.X, reject_at_most)
     decided = adapted.decide(features.X, probabilities=False)
-    card |= {"seconds": clock.seconds, "versions": versions()}
-    card["unknown_share"] = round(100 * float(np.mean(~decided.known)), 2)
-    if update:
+    deployed: Deployment = {
+        "method": method, "strictness": adapted.strictness, "samples": len(features), "seed": seed,
+        "settings": dataclasses.asdict(found.settings), "unknown_share": round(100 * float(np.mean(~decided.known)), 2),
+        "seconds": clock.seconds, "versions": versions(), "learnable_parameters": found.parameters,
+        **found.facts,  # type: ignore[typeddict-item]  # the other optional keys follow
+    }  # fmt: skip
+    if features.skipped:
+        deployed["skipped"] = len(features.skipped)
+    if reject_at_most is not None:
+        deployed["reject_at_most"] = 100 * reject_at_most
+    if was is not None:
+        deployed["earlier_samples"] = before
         labels = model.labels_of(model.decide(features.X, probabilities=False))
-        card["relabelled"] = int(np.sum(labels != adapted.labels_of(decided)))
-    if decided.ssm is not None:
-        histogram = np.histogram(decided.ssm, 20, (1, np.e))[0].tolist()
-        card["ssm"] = {"mean": float(decided.ssm.mean()), "histogram": histogram}
-    if decided.cluster is not None and "check" in card and not update:
-        card["check"] |= unknown_counts(decided, np.ones(len(features)))
+        deployed["relabelled"] = int(np.sum(labels != adapted.labels_of(decided)))
+        if "joined" in was:
+            deployed["joined"] = list(was["joined"])
+    if (ssm := adapted.ssm(features.X)) is not None:
+        deployed["ssm"] = {"mean": float(ssm.mean()), "histogram": np.histogram(ssm, 20, (1, np.e))[0].tolist()}
+    if decided.cluster is not None and "check" in deployed and not update:
+        deployed["check"] = {**deployed["check"], **unknown_counts(decided, np.ones(len(features)))}
+    adapted.card = {**card, "deployment": deployed}
     adapted.find_examples(features, decided)
     return adapted
 
 
+class Facts(TypedDict, total=False):
+    """The part of the card that a method adds."""
+
+    steps: int
+    history: dict[str, list[float]]
+    weights: str
+    repeated: int
+    taught: dict[str, TaughtCounts]
+    check: Check
+
+
+@dataclasses.dataclass(frozen=True)
+class Found:
+    """The head of an adaptation, its learnable parameters, and what the card says of it."""
+
+    head: Head
+    settings: MixtureSettings | UsfdaSettings
+    parameters: int
+    facts: Facts
+
+
 def _missing(model: Model, method: str) -> InputError:
-    made = model.card["procurement"].get("method", "another method")
+    made = model.card["procurement"]["method"]
     return InputError(
         f"the model was procured for method {made} alone and cannot be adapted with method {method}; "
         f"procure it again with --for all, or adapt it with --method {made}"
     )
 
 
-def _adapt_usfda(model: Model, X: Matrix, given: object, seed: int, config: Config) -> dict[str, Any]:
-    """Give the model its head; the card's part."""
+def _adapt_usfda(model: Model, X: Matrix, given: object, seed: int, config: Config) -> Found:
+    """The head of the paper's method."""
     from ..methods.usfda.adaptation import train_target  # and torch, which method mixture can do without
 
     settings = settings_from(UsfdaSettings, given)
     if model.vendor.networks is None:
         raise _missing(model, "usfda")
-    model.head, history = train_target(model.vendor.networks, X, settings, seed, config)
-    parameters = sum(t.size for name, t in model.head.tensors().items() if name.endswith(("weight", "bias")))
-    return {
-        "settings": dataclasses.asdict(settings),
-        "learnable_parameters": parameters,
-        "steps": len(history["L_d1"]),
-        "history": rounded(history),
-    }
+    head, history = train_target(model.vendor.networks, X, settings, seed, config)
+    parameters = sum(t.size for name, t in head.tensors().items() if name.endswith(("weight", "bias")))
+    return Found(head, settings, parameters, {"steps": len(history["L_d1"]), "history": rounded(history)})
 
 
 def _earlier(model: Model, method: Method) -> MixtureHead:
@@ -178,59 +198,66 @@ def _earlier(model: Model, method: Method) -> MixtureHead:
     )
 
 
-def _bound_rejections(model: Model, X: Matrix) -> None:
-    """Lower the strictness so far that no more of the target is called unknown than was asked for."""
-    card = model.card["deployment"]
-    if (most := card.get("reject_at_most")) is not None:
-        scores = np.sort(model.decide(X, probabilities=False).score)
-        allowed = int(most / 100 * len(scores) + 1e-9)
-        if allowed < len(scores):
-            # Between two scores, since a score is rounded in another way when a sample is decided alone.
-            highest, lowest = float(scores[allowed - 1]) if allowed else 0.0, float(scores[allowed])
-            between = (highest + lowest) / 2 if highest < lowest else lowest * (1 - 1e-4)
-            card["strictness"] = min(model.strictness, between)
+def _bounded(model: Model, X: Matrix, most: float) -> float:
+    """The strictness, lowered so far that at most this share of the target is rejected."""
+    scores = np.sort(model.decide(X, probabilities=False).score)
+    allowed = int(most * len(scores) + 1e-9)
+    if allowed >= len(scores):
+        return model.strictness
+    # Between two scores, since a score is rounded in another way when a sample is decided alone.
+    highest, lowest = float(scores[allowed - 1]) if allowed else 0.0, float(scores[allowed])
+    between = (highest + lowest) / 2 if highest < lowest else lowest * (1 - 1e-4)
+    return min(model.strictness, between)
 
 
 def _adapt_mixture(
-    model: Model, features: Features, earlier: MixtureHead | None, settings: MixtureSettings, seed: int
-) -> dict[str, Any]:
-    """Give the model the head that is expected to be best; the card's part."""
+    model: Model,
+    features: Features,
+    was: Deployment | None,
+    earlier: MixtureHead | None,
+    settings: MixtureSettings,
+    seed: int,
+) -> Found:
+    """The head that is expected to be best: a mixture, the class means, or that of an earlier adaptation."""
     vendor, X = model.vendor, features.X
     if vendor.class_statistics is None:
         raise _missing(model, "mixture")
     splitter = LearnedSplitter(load_decision(settings.weights))
-    card: dict[str, Any] = {"settings": dataclasses.asdict(settings), "weights": splitter.decision.version}
+    facts: Facts = {"weights": splitter.decision.version}
+    had = {} if was is None else was.get("taught", {})
+    if had:
+        facts["taught"] = dict(had)
     some = np.arange(len(X))
     if len(X) > settings.most:
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
-    points, before = WeightedSamples.of_samples(signed_root(X[some]), len(X)), None
-    if len(points.x) < FEWEST:
-        kept = "source model's" if earlier is None else "earlier"
+    samples, before = WeightedSamples.of_samples(signed_root(X[some]), len(X)), None
+    if len(samples.x) < FEWEST:
         log.warning(
-            "one target sample, or copies of one, say nothing about their domain: the %s decision is kept", kept
+            "one target sample, or copies of one, do not describe their domain: the %s decision is kept",
+            "vendor's" if earlier is None else "earlier",
         )
-        if earlier is not None:
-            model.head = earlier
-        return card | {"learnable_parameters": 0}
-    if earlier is not None:
-        if again := repeated(points.x, earlier.coreset):
-            card["repeated"] = again
-        points = points.with_more(WeightedSamples.of_coreset(earlier))
-        joined = [model.source_classes.index(name) for name in model.card["deployment"].get("joined", ())]
+        return Found(starting_head(vendor) if earlier is None else earlier, settings, 0, facts)
+    if earlier is not None and was is not None:
+        if again := repeated(samples.x, earlier.coreset):
+            facts["repeated"] = again
+        samples = samples.with_more(WeightedSamples.of_coreset(earlier))
+        joined = [model.source_classes.index(name) for name in was.get("joined", ())]
         before = Before(earlier, [*joined, *range(len(model.source_classes), earlier.classes)])
-    fitted = fit_mixture(vendor, points, settings, splitter, seed, before)
-    V, split = signed_square(points.x), fitted.split
+    fitted = fit_mixture(vendor, samples, settings, splitter, seed, before)
+    V, split = signed_square(samples.x), fitted.split
     expected, networks = split.expected, None
     if vendor.networks is not None:
         answer = answer_of(SourceNetworkHead(vendor.networks).probability(V))
-        w = points.weight / points.weight.sum()
+        w = samples.weight / samples.weight.sum()
         networks = splitter.decision.expected(split.outputs, split.whole, w, split.best, answer).other
     verdict = verdict_of(expected)
-    model.head = fitted.head if verdict != "kept" else earlier or ClassMeansHead(vendor.class_statistics)
-    decided = model.decide(V)
+    head: Head = fitted.head if verdict != "kept" else earlier or ClassMeansHead(vendor.class_statistics)
+    classes = [*model.source_classes, *had]
+    decided = Model(model.source_classes, vendor, head, None, model.card, list(had)).decide(V)
     assert decided.probability is not None
-    count_taught(model, decided, points.weight)
-    found: dict[str, Any] = {
+    if had:
+        facts["taught"] = taught_counts(had, classes, decided, samples.weight)
+    check: Check = {
         "verdict": verdict,
         "expected": {
             "adapted": round(expected.adapted, 1), "class_means": round(expected.other, 1),
@@ -239,8 +266,8 @@ def _adapt_mixture(
         "decision": "simple" if split.outside else "learned",
         "unknown_estimate": round(100 * expected.unknown, 2),
         "unknown_interval": [round(100 * share, 2) for share in expected.interval],
-        "absent": absent_classes(decided.probability, model.classes_, points.weight),
+        "absent": absent_classes(decided.probability, classes, samples.weight),
     }  # fmt: skip
-    if earlier is not None and decided.cluster is not None:  # of all batches, as far as the summary says
-        found |= unknown_counts(decided, points.weight)
-    return card | {"learnable_parameters": fitted.head.centres.size + fitted.head.bias.size, "check": found}
+    if earlier is not None and decided.cluster is not None:  # of all batches, by the coreset
+        check = {**check, **unknown_counts(decided, samples.weight)}
+    return Found(head, settings, fitted.head.centres.size + fitted.head.bias.size, {**facts, "check": check})

@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, TypeVar, get_args
+from typing import Any, Literal, TypedDict, TypeVar, get_args
 
 import numpy as np
 from scipy.linalg import cholesky
 
+from ..card import TaughtCounts
 from ..errors import InputError
 from ..memory import BUFFER, check_room
 from ..methods.decision import Decision
-from ..model import Model
 
 Method = Literal["mixture", "usfda"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -48,18 +48,27 @@ def take_buffers(threads: int) -> None:
     cholesky(np.eye(1))
 
 
-def unknown_counts(decided: Decision, weight: np.ndarray) -> dict[str, Any]:
-    """The sizes of the clusters that have any of the unknown, and how many unknown ones resemble no cluster."""
-    assert decided.cluster is not None
-    sizes = np.bincount(decided.cluster[~decided.known], weight[~decided.known], minlength=1).round().astype(int)
+class UnknownCounts(TypedDict):
+    """The sizes of the clusters that have unknown samples, and the number of outliers."""
+
+    clusters: dict[str, int]
+    outliers: int
+
+
+def unknown_counts(decided: Decision, weight: np.ndarray) -> UnknownCounts:
+    """Count the unknown samples."""
+    cluster = np.zeros(len(weight), int) if decided.cluster is None else decided.cluster
+    sizes = np.bincount(cluster[~decided.known], weight[~decided.known], minlength=1).round().astype(int)
     return {"clusters": {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}, "outliers": int(sizes[0])}
 
 
-def count_taught(model: Model, decided: Decision, weight: np.ndarray) -> None:
-    """Write to the card about how many images of the target each taught class has."""
+def taught_counts(
+    taught: Mapping[str, TaughtCounts], classes: Sequence[str], decided: Decision, weight: np.ndarray
+) -> dict[str, TaughtCounts]:
+    """The taught classes, each with its number of target images."""
     best, of_known = decided.best[decided.known], weight[decided.known]
-    for name, of in model.card["deployment"].get("taught", {}).items():
-        of["images"] = round(float(of_known[best == model.classes_.index(name)].sum()))
+    images = {name: round(float(of_known[best == classes.index(name)].sum())) for name in taught}
+    return {name: {**of, "images": images[name]} for name, of in taught.items()}
 
 
 class Clock:

@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from ..backbones.backbone import Backbone
 from ..backbones.zoo import DEFAULT, get_backbone
+from ..card import Card, canonical
 from ..config import Config
 from ..data.images import read_file
 from ..data.reading import PIECE, check_source, read
@@ -148,7 +149,7 @@ def procure(
         networks = trained.networks
         card |= _networks_card(data, trained, settings)
     vendor = Vendor(networks, class_statistics, classifier)
-    whole: dict[str, Any] = {"procurement": card, "deployment": None}
+    whole: Card = {"procurement": {}, "deployment": None}  # type: ignore[typeddict-item]  # completed below
     if extractor is None and features.backbone:  # vectors that say where they come from
         whole["backbone"] = {"name": "features", "sha256": features.backbone, "record": None}
     model = Model(features.classes, vendor, starting_head(vendor), extractor.backbone if extractor else None, whole)
@@ -159,6 +160,7 @@ def procure(
             card |= _measured(model, features, train, held_out, privacy)
     # The duration depends on the images: with noise, it is left out as well.
     card |= {"seconds": clock.seconds if epsilon is None else {}, "versions": versions()}
+    model.card = {**model.card, "procurement": canonical(card)}
     return model
 
 
@@ -337,7 +339,7 @@ def _measured(
         vendor = Vendor(
             vendor.networks, class_statistics, known and fit_classifier(known.weight, known.bias, X, y, classes)
         )
-        model = Model(model.source_classes, vendor, starting_head(vendor), None, {})
+        model = Model(model.source_classes, vendor, starting_head(vendor), None, model.card)
     decided = model.decide(features[held_out].X, probabilities=False)
     right = decided.known & (decided.best == features.y[held_out])
     validation |= {

@@ -1,4 +1,4 @@
-"""The client's other stage: ``teach``, by which a person who knows the names of the new things adds them."""
+"""The client's other stage, ``teach``: a person adds classes."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..card import Card, Deployment, TaughtCounts
 from ..config import Config
 from ..data.reading import check_class_names, differing_in_case, read
 from ..errors import InputError
@@ -19,7 +20,7 @@ from ..methods.heads import MixtureHead
 from ..methods.mixture.checks import absent_classes
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
-from .common import count_taught, unknown_counts
+from .common import taught_counts, unknown_counts
 
 log = logging.getLogger("usfda")
 
@@ -58,13 +59,13 @@ def teach(
     >>> model = teach(model, "examples/")                # doctest: +SKIP
     """
     model = as_model(model)
-    if not isinstance(model.head, MixtureHead):
+    was = model.card["deployment"]
+    if not isinstance(model.head, MixtureHead) or was is None:
         raise InputError("only a model that was adapted with method mixture can be taught; adapt it first")
     names = dict(names or {})
     if examples is None and not names and not forget:
         raise InputError("nothing to teach: give examples, the name of a cluster, or a class to forget")
-    card = copy.deepcopy(model.card)
-    taught: dict[str, dict[str, int]] = card["deployment"].setdefault("taught", {})
+    taught: dict[str, TaughtCounts] = copy.deepcopy(was.get("taught", {}))
     head = model.head
     if wrong := [name for name in forget if name not in taught]:
         have = f"the taught classes are {', '.join(taught)}" if taught else "none was taught"
@@ -97,10 +98,13 @@ def teach(
     for name in taught:
         taught[name]["examples"] += given[name]
         taught[name]["clusters"] += clusters[name]
-    if joined := {*names.values(), *labels.tolist()} & set(model.source_classes):
-        card["deployment"]["joined"] = sorted(joined | set(card["deployment"].get("joined", ())))
-    result = Model(model.source_classes, model.vendor, head, model.backbone, card)
-    _count(result, model, head)
+    joined = {*names.values(), *labels.tolist()} & set(model.source_classes) | set(was.get("joined", ()))
+    card: Card = {**model.card, "deployment": None}
+    result = Model(model.source_classes, model.vendor, head, model.backbone, card, list(taught), model.strictness)
+    deployed = _counted(was, model, result, head, taught)
+    if joined:
+        deployed["joined"] = sorted(joined)
+    result.card = {**card, "deployment": deployed}
     if len(labels):
         given_to = result.predict(found.X)
         differing = np.flatnonzero(given_to != labels)
@@ -113,39 +117,48 @@ def teach(
     return result
 
 
-def _count(model: Model, before: Model, head: MixtureHead) -> None:
-    """Bring the card up to date by the groups of the target that the head remembers, since the target is gone.
+def _counted(
+    was: Deployment, before: Model, model: Model, head: MixtureHead, taught: Mapping[str, TaughtCounts]
+) -> Deployment:
+    """The card's part with new counts, by the coreset, since the target is not there any more.
 
-    The mean of a group is more like a class or a cluster than its samples are. So what was counted sample by sample is
-    kept, and moved by as much as the groups' count moves.
+    The mean of a group is more similar to a class or a cluster than its samples are. Therefore counts of samples stay,
+    and change by as much as the counts of groups change.
     """
-    card = model.card["deployment"]
     groups = signed_square(head.coreset)
-    was, decided = before.decide(groups), model.decide(groups)
-    assert was.probability is not None
+    earlier, decided = before.decide(groups), model.decide(groups)
+    assert earlier.probability is not None
     assert decided.probability is not None
     weight = head.counts / head.counts.sum()
-    count_taught(model, decided, head.counts)
     share = 100 * float(weight @ ~decided.known)
-    if "earlier_samples" not in card:
-        share = card["unknown_share"] + share - 100 * float(weight @ ~was.known)
-    card["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are not distinguished
-    for of_one_piece in ("earlier_samples", "repeated", "relabelled"):
-        card.pop(of_one_piece, None)
-    card["unknown_share"] = _percent(share)
-    if check := card.get("check"):
-        outliers = check.get("outliers", 0) - unknown_counts(was, head.counts)["outliers"]
-        check |= unknown_counts(decided, head.counts)
-        check["outliers"] = max(0, check["outliers"] + outliers)
+    if "earlier_samples" not in was:
+        share = was["unknown_share"] + share - 100 * float(weight @ ~earlier.known)
+    found = copy.deepcopy(was)
+    found.pop("earlier_samples", None)
+    found.pop("repeated", None)
+    found.pop("relabelled", None)
+    found["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are not distinguished
+    found["unknown_share"] = _percent(share)
+    found["taught"] = taught_counts(taught, model.classes_, decided, head.counts)
+    if "check" in found:
+        check = found["check"]
+        outliers = check.get("outliers", 0) - unknown_counts(earlier, head.counts)["outliers"]
+        counts = unknown_counts(decided, head.counts)
         had, has = (
             absent_classes(probability, model.source_classes, head.counts)
-            for probability in (was.probability, decided.probability)
+            for probability in (earlier.probability, decided.probability)
         )
-        check["absent"] = [name for name in has if name in check["absent"] or name not in had]
-        shift = 100 * float(weight @ (decided.probability[:, -1] - was.probability[:, -1]))
-        check["unknown_estimate"] = _percent(check["unknown_estimate"] + shift)
-        low, high = check["unknown_interval"]  # at 0 the low end was cut off, and a class forgotten does not raise it
-        check["unknown_interval"] = [_percent(low + shift) if low else 0.0, _percent(high + shift)]
+        shift = 100 * float(weight @ (decided.probability[:, -1] - earlier.probability[:, -1]))
+        low, high = check["unknown_interval"]  # a lower end of 0 was cut off, and stays
+        found["check"] = {
+            **check,
+            "clusters": counts["clusters"],
+            "outliers": max(0, counts["outliers"] + outliers),
+            "absent": [name for name in has if name in check["absent"] or name not in had],
+            "unknown_estimate": _percent(check["unknown_estimate"] + shift),
+            "unknown_interval": [_percent(low + shift) if low else 0.0, _percent(high + shift)],
+        }
+    return found
 
 
 def _percent(value: float) -> float:

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ...backbones.backbone import Backbone
+from ...card import Check
 from ...config import Config
 from ...data.samples import Features, Matrix
 from ...methods.decision import Decision
@@ -92,7 +93,7 @@ class System(ABC):
         """The vectors by which samples are compared; X itself where the system learns none."""
         return np.asarray(X)
 
-    def check(self) -> dict[str, Any] | None:
+    def check(self) -> Check | None:
         """What the system says about its adaptation without labels, for the record."""
         return None
 

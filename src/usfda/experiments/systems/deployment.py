@@ -14,6 +14,7 @@ import numpy as np
 from filelock import FileLock
 
 from ...backbones.zoo import DEFAULT
+from ...card import Check
 from ...errors import InputError
 from ...methods.settings import Negatives, ProcurementSettings, TrainingSet, hold_out
 from ...model import Model, load, versions
@@ -89,13 +90,12 @@ class Mixture(System):
     def latent(self, X: Matrix) -> np.ndarray:
         return self.model.transform(Features(X))
 
-    def check(self) -> dict[str, Any] | None:
-        found: dict[str, Any] | None = self.model.card["deployment"].get("check")
-        return found
+    def check(self) -> Check | None:
+        return self.model.deployment.get("check")
 
     @property
     def parameters(self) -> int:
-        return int(self.model.card["deployment"]["learnable_parameters"])
+        return self.model.deployment["learnable_parameters"]
 
     @property
     def learning_seconds(self) -> float | None:
@@ -104,7 +104,8 @@ class Mixture(System):
 
     def all_settings(self) -> dict[str, Any]:
         card = self.model.card
-        found = {stage: card[stage]["settings"] for stage in ("procurement", "deployment") if card[stage]}
+        stages = {"procurement": card["procurement"], "deployment": card["deployment"]}
+        found = {name: stage["settings"] for name, stage in stages.items() if stage is not None}
         made = {part: card["procurement"].get(part) for part in ("negatives", "training")}
         return {**made, **found}
 

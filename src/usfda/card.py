@@ -1,0 +1,195 @@
+"""The card of a model: facts about how it was made. The stages write it; nothing reads it to make a prediction.
+
+These declarations are the schema of ``card.json`` as well: ``read_card`` validates the card of an untrusted file with
+them and drops what they do not name.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal, NotRequired, TypedDict
+
+import msgspec
+from msgspec import Meta
+
+from .errors import InputError
+
+Count = Annotated[int, Meta(ge=0, le=10**15)]
+Percent = Annotated[float, Meta(ge=0, le=100)]
+Share = Annotated[float, Meta(ge=0, le=1)]
+ClusterNumber = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$")]
+Losses = dict[str, list[float]]
+Settings = dict[str, Any]
+
+
+class Validation(TypedDict):
+    """The accuracy of ``head`` on held-out source samples, in percent; None without such samples."""
+
+    head: str
+    samples: Count
+    accuracy: float | None
+    rejected: float | None
+
+
+class NegativesCard(TypedDict):
+    """The negative classes of the paper's method."""
+
+    kind: str
+    classes: Count
+    samples: Count
+
+
+class Training(TypedDict):
+    """The training of the vendor's networks."""
+
+    iterations: Count
+    batch: Count
+    lr: float
+    accuracy: list[float]
+
+
+class Noise(TypedDict):
+    """Differential privacy: (ε, δ), σ of the noise, and the bound on an attack's AUC that they imply."""
+
+    epsilon: float
+    delta: float
+    sigma: float
+    auc_bound: float
+
+
+class Membership(TypedDict):
+    """The best membership attack, its AUC, and the numbers of images that it was measured on."""
+
+    attack: str
+    auc: float
+    members: Count
+    others: Count
+
+
+class Privacy(TypedDict):
+    """What the file leaks about single source images."""
+
+    private: bool
+    least_images: Count
+    noise: NotRequired[Noise]
+    membership: NotRequired[Membership]
+
+
+class Procurement(TypedDict):
+    """The vendor's stage."""
+
+    method: str
+    classes: dict[str, Count]
+    settings: Settings
+    seed: int
+    validation: Validation
+    seconds: dict[str, float]
+    versions: dict[str, str]
+    negatives: NotRequired[NegativesCard]
+    training: NotRequired[Training]
+    history: NotRequired[Losses]
+    privacy: NotRequired[Privacy]
+    learnable_parameters: NotRequired[Count]
+
+
+class ExpectedFigures(TypedDict):
+    """The expected figure of each decision, in percent; None where the file has no source network."""
+
+    adapted: float
+    class_means: float
+    source_network: float | None
+
+
+class Check(TypedDict):
+    """What is known about an adaptation without labels, in percent and samples."""
+
+    verdict: Literal["better", "same", "kept"]
+    expected: NotRequired[ExpectedFigures]
+    decision: NotRequired[Literal["learned", "simple"]]
+    unknown_estimate: float
+    unknown_interval: Annotated[list[float], Meta(min_length=2, max_length=2)]
+    absent: list[str]
+    clusters: NotRequired[dict[ClusterNumber, Count]]
+    outliers: NotRequired[Count]
+
+
+class TaughtCounts(TypedDict):
+    """The images of the target that a taught class has, and what it was taught from."""
+
+    images: Count
+    examples: Count
+    clusters: Count
+
+
+class SsmCounts(TypedDict):
+    """Mean and histogram, from 1 to e, of the source similarity metric over the target."""
+
+    mean: float
+    histogram: list[Count]
+
+
+class Deployment(TypedDict):
+    """The client's stage."""
+
+    method: str
+    strictness: Share
+    samples: Count
+    seed: int
+    settings: Settings
+    unknown_share: Percent
+    seconds: dict[str, float]
+    versions: dict[str, str]
+    skipped: NotRequired[Count]
+    reject_at_most: NotRequired[Percent]
+    earlier_samples: NotRequired[Count]
+    repeated: NotRequired[Count]
+    relabelled: NotRequired[Count]
+    taught: NotRequired[dict[str, TaughtCounts]]
+    joined: NotRequired[list[str]]
+    weights: NotRequired[str]
+    learnable_parameters: NotRequired[Count]
+    steps: NotRequired[Count]
+    history: NotRequired[Losses]
+    ssm: NotRequired[SsmCounts]
+    check: NotRequired[Check]
+
+
+class BackboneCard(TypedDict):
+    """The backbone and, for images, its preprocessing record."""
+
+    name: str
+    sha256: str
+    record: dict[str, Any] | None
+
+
+class Card(TypedDict):
+    """All of it."""
+
+    procurement: Procurement
+    deployment: Deployment | None
+    backbone: NotRequired[BackboneCard]
+
+
+class FileCard(Card):
+    """``card.json``: the card, the source classes and the name of the head."""
+
+    classes: Annotated[list[str], Meta(min_length=2)]
+    head: str
+
+
+def read_card(values: dict[str, Any]) -> FileCard:
+    """The card of a file, from the plain values in it."""
+    try:
+        return msgspec.convert(values, FileCard)
+    except msgspec.ValidationError as error:
+        raise InputError(f"its card is not valid: {error}") from None
+
+
+def canonical(procurement: Procurement | dict[str, Any]) -> Procurement:
+    """The same facts with the types that they have once they were read from a file."""
+    return msgspec.convert(procurement, Procurement)
+
+
+def card_of(file: FileCard) -> Card:
+    """The card without what the file needs beside it."""
+    card: Card = {"procurement": file["procurement"], "deployment": file["deployment"]}
+    return {**card, "backbone": file["backbone"]} if "backbone" in file else card
