@@ -87,7 +87,7 @@ def agrees(file: Path, model: Model, images: np.ndarray, strictness: float | Non
     assert probabilities.shape == (len(images), len(model.classes_) + 1)
     assert np.array_equal(label, np.where(own.known, own.best, len(model.classes_)))
     assert np.allclose(score, own.score, rtol=0, atol=1e-4)
-    assert np.allclose(probabilities, own.probability, rtol=0, atol=1e-4)  # type: ignore[arg-type]
+    assert np.allclose(probabilities, own.probability, rtol=0, atol=1e-4)
     return np.asarray(label)
 
 

@@ -276,7 +276,7 @@ def test_an_example_like_nothing_in_the_target(adapted: Model, target: tuple[np.
 
 def test_what_cannot_be_taught(vector_model: Model, adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
     X, _ = target
-    clusters = len(adapted.decide(X[:1]).probability[0])  # type: ignore[index]
+    clusters = len(adapted.decide(X[:1]).probability[0])
     with pytest.raises(InputError, match="only a model that was adapted with method mixture can be taught"):
         teach(vector_model, names={1: "a"})
     with pytest.raises(InputError, match="nothing to teach"):

@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .data.reading import UNKNOWN
 from .errors import InputError
-from .methods.decision import Decision
+from .methods.decision import ProbabilisticDecision
 from .stages.adapt import adapt
 from .stages.procure import procure
 
@@ -81,7 +81,7 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             return self.unknown_label
         return UNKNOWN if all(isinstance(label, str) for label in self.classes_.tolist()) else -1
 
-    def _decide(self, X: Any) -> Decision:
+    def _decide(self, X: Any) -> ProbabilisticDecision:
         vectors = self._vectors(X)
         return self.model_.decide(vectors, self.strictness)
 
@@ -100,7 +100,6 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def predict_proba(self, X: Any) -> np.ndarray:
         """The probability of each class, if the sample is of one of them."""
         p = self._decide(X).probability
-        assert p is not None
         known = np.maximum(p[:, :-1].astype(np.float64), 1e-30)
         share: np.ndarray = known / known.sum(1, keepdims=True)
         return share

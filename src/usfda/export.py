@@ -28,7 +28,7 @@ from .data.samples import Samples
 from .errors import InputError
 from .features.engines import Threads
 from .files import atomic_write
-from .methods.decision import Decision
+from .methods.decision import ProbabilisticDecision
 from .methods.operators import OPSET, Graph, decide, probability
 from .model import Model, versions
 
@@ -192,7 +192,6 @@ class _Export:
         for strictness in (None, 0.0, 1.0):
             own = self.model.decide(vectors, strictness)
             label, score, probabilities = self.run(session, images, strictness)
-            assert own.probability is not None
             scores, differences = np.abs(score - own.score), np.abs(probabilities - own.probability)
             share = (differences / np.maximum(own.probability, 1e-30)).max()
             # On the line between two labels either is right.
@@ -288,8 +287,7 @@ def _batches(images: np.ndarray, size: int) -> Iterator[np.ndarray]:
         yield images[np.arange(start, start + size) % len(images)]
 
 
-def _labels(decided: Decision) -> np.ndarray:
-    assert decided.probability is not None
+def _labels(decided: ProbabilisticDecision) -> np.ndarray:
     return np.where(decided.known, decided.best, decided.probability.shape[1] - 1)
 
 

@@ -7,10 +7,10 @@ import json
 import platform
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, overload
 
 import numpy as np
 
@@ -22,9 +22,9 @@ from .data.samples import Features, Matrix, Samples
 from .errors import InputError
 from .features.extract import Extractor
 from .files import atomic_write
-from .methods.decision import STRICTNESS, Decision, check_strictness, decide, joined
+from .methods.decision import STRICTNESS, Decision, ProbabilisticDecision, check_strictness, decide, joined
 from .methods.findings import Findings
-from .methods.heads import HEADS, Head, MixtureHead, starting_head
+from .methods.heads import HEADS, Head, starting_head
 from .methods.vendor import Vendor, own_part
 from .modelcard import FILE, PAGE, card_text, model_file
 from .modelfile import MAX_SIZE, MESSAGE, ModelFile, read_model_file, write_model_file
@@ -155,6 +155,12 @@ class Model:
     def __repr__(self) -> str:
         return f"Model({len(self.classes_)} classes, head {self.head.name}, d={self.dim})"
 
+    @overload
+    def decide(
+        self, X: Matrix, strictness: float | None = None, *, probabilities: Literal[True] = True
+    ) -> ProbabilisticDecision: ...
+    @overload
+    def decide(self, X: Matrix, strictness: float | None = None, *, probabilities: bool) -> Decision: ...
     def decide(self, X: Matrix, strictness: float | None = None, *, probabilities: bool = True) -> Decision:
         """Decide for vectors.
 
@@ -163,23 +169,21 @@ class Model:
         X : array (n, d)
             Vectors of the target's domain.
         strictness : float, optional
-            A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily). Without it, as the
-            model was adapted: by default ½, where the most probable column of ``predict_proba`` is the label.
+            The rejection threshold: a sample with a score below it is unknown; from 0 to 1, by default the model's.
         probabilities : bool
             Whether to give them, too: for a million samples of a thousand classes they would take 4 GB.
         """
         strictness = self.strictness if strictness is None else check_strictness(strictness)
         starts = range(0, max(1, len(X)), PIECE)
-        return joined([self._decide(X[i : i + PIECE], strictness, probabilities) for i in starts])
+        found = (self._decide(X[i : i + PIECE], strictness) for i in starts)
+        return joined(list(found)) if probabilities else joined([some.without_probabilities() for some in found])
 
-    def _decide(self, v: np.ndarray, strictness: float, probabilities: bool) -> Decision:
+    def _decide(self, v: np.ndarray, strictness: float) -> ProbabilisticDecision:
         with np.errstate(over="ignore", invalid="ignore"):
             probability, cluster = self.head.answer(v)
         if not np.isfinite(probability).all():
             raise InputError("the model gives no finite probabilities for these vectors")
-        found = decide(probability, strictness)
-        cluster = None if cluster is None else np.where(found.known, 0, cluster)
-        return replace(found, probability=probability if probabilities else None, cluster=cluster)
+        return decide(probability, strictness, cluster)
 
     def ssm(self, X: Matrix) -> np.ndarray | None:
         """The paper's source similarity metric, from 1 to e, of vectors; None where the file has no networks."""
@@ -203,9 +207,7 @@ class Model:
         With strictness s, ``predict`` labels a sample unknown where (1 − s)·p_best < s·p_unknown; with the default ½,
         where unknown is the most probable column.
         """
-        probability = self.decide(self._all(source, config)).probability
-        assert probability is not None
-        return probability
+        return self.decide(self._all(source, config)).probability
 
     def transform(self, source: Any, *, config: Config | None = None) -> np.ndarray:
         """The vectors by which the head compares samples."""
@@ -260,13 +262,12 @@ class Model:
 
     def find_examples(self, features: Features, decided: Decision) -> None:
         """Name the most typical samples of each cluster, where the head finds any."""
-        if not isinstance(self.head, MixtureHead):
+        if decided.cluster is None:
             return
-        assert decided.cluster is not None
         examples = {}
         for c in np.unique(decided.cluster[decided.cluster > 0]).tolist():
             members = np.flatnonzero(decided.cluster == c)[:CANDIDATES]
-            p = self.head.components(features.X[members])[:, self.head.classes + c - 1]
+            p = self.head.of_cluster(features.X[members], c)
             typical = members[np.argsort(-p)[:EXAMPLES]].tolist()
             examples[c] = [str(i if features.paths is None else features.paths[i]) for i in typical]
         self.examples = examples

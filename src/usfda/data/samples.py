@@ -13,10 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, overload
+from typing import Any, Protocol, Self, TypeVar, overload
 
 import numpy as np
 
+from ..errors import InputError
 from ..urls import Url
 
 Item = TypeVar("Item")
@@ -256,7 +257,7 @@ class Features:
         rows = self.X[:]
         return np.asarray(rows, dtype) if copy is None else np.array(rows, dtype, copy=copy)  # NumPy 1 has no copy=None
 
-    def __getitem__(self, index: np.ndarray) -> Features:
+    def __getitem__(self, index: np.ndarray) -> Self:
         return replace(
             self,
             X=Rows(self.X, index),
@@ -265,19 +266,30 @@ class Features:
             keys=None if self.keys is None else Chosen(self.keys, index),
         )
 
+    def without_labels(self) -> Features:
+        """The same vectors; nothing tells their classes."""
+        return Features(self.X, backbone=self.backbone, paths=self.paths, skipped=self.skipped)
+
+    def labelled(self) -> LabelledFeatures:
+        """The same, as features that certainly have labels; an error where they have none."""
+        if self.labels is None:
+            raise InputError("these features have no labels")
+        return LabelledFeatures(self.X, self.labels, self.backbone, self.paths, self.keys, self.empty, self.skipped)
+
+
+@dataclass(frozen=True)
+class LabelledFeatures(Features):
+    """Features whose every vector has a label."""
+
+    labels: np.ndarray
+
     @cached_property
     def classes(self) -> list[str]:
         """The class names, sorted."""
-        assert self.labels is not None
         names: list[str] = np.unique(self.labels).tolist()
         return names
 
     @cached_property
     def y(self) -> np.ndarray:
         """The position of each label in ``classes``."""
-        assert self.labels is not None
         return np.searchsorted(self.classes, self.labels)
-
-    def without_labels(self) -> Features:
-        """The same vectors; nothing tells their classes."""
-        return Features(self.X, backbone=self.backbone, paths=self.paths, skipped=self.skipped)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
+from typing import TypeVar
 
 import numpy as np
 
@@ -24,8 +25,6 @@ class Decision:
         Whether the sample is of its best class; otherwise it is unknown.
     score : array (n,)
         From 0 (unknown) to 1 (known). A sample is known where its score reaches the rejection threshold.
-    probability : array (n, classes + 1), optional
-        The source classes and, last, unknown; rows sum to 1.
     cluster : array (n,) of int, optional
         The cluster of an unknown sample, from 1; 0 where there is none.
     """
@@ -33,22 +32,41 @@ class Decision:
     best: np.ndarray
     known: np.ndarray
     score: np.ndarray
-    probability: np.ndarray | None = None
     cluster: np.ndarray | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProbabilisticDecision(Decision):
+    """Decisions with the probabilities that they follow from.
+
+    Parameters
+    ----------
+    probability : array (n, classes + 1)
+        The source classes and, last, unknown; rows sum to 1.
+    """
+
+    probability: np.ndarray
+
+    def without_probabilities(self) -> Decision:
+        """The decisions alone: for a million samples of a thousand classes the probabilities take 4 GB."""
+        return Decision(self.best, self.known, self.score, self.cluster)
 
     def top(self, most: int = 3) -> tuple[np.ndarray, np.ndarray]:
         """(n, most) positions of the best classes of every sample, and their shares among the classes."""
-        assert self.probability is not None
         known = self.probability[:, :-1]
         share = known / np.maximum(known.sum(1, keepdims=True), 1e-30)
         order = np.argsort(-share, axis=1, kind="stable")[:, :most]
         return order, np.take_along_axis(share, order, 1)
 
 
-def joined(decisions: Sequence[Decision]) -> Decision:
+Some = TypeVar("Some", bound=Decision)
+
+
+def joined(decisions: Sequence[Some]) -> Some:
     """Decisions for some samples, then for others, as one."""
-    columns = [[getattr(decision, field.name) for decision in decisions] for field in fields(Decision)]
-    return Decision(*(None if column[0] is None else np.concatenate(column) for column in columns))  # type: ignore[arg-type]
+    kind = type(decisions[0])
+    columns = {field.name: [getattr(decision, field.name) for decision in decisions] for field in fields(kind)}
+    return kind(**{name: None if c[0] is None else np.concatenate(c) for name, c in columns.items()})  # type: ignore[arg-type]
 
 
 def known_score(probability: np.ndarray) -> np.ndarray:
@@ -64,14 +82,16 @@ def accept(score: np.ndarray, strictness: float) -> np.ndarray:
     return known
 
 
-def decide(probability: np.ndarray, strictness: float) -> Decision:
+def decide(probability: np.ndarray, strictness: float, cluster: np.ndarray | None = None) -> ProbabilisticDecision:
     """The rule: the best class where (1 − s)·p_best ≥ s·p_unknown for the rejection threshold s, otherwise unknown.
 
     At the default s = ½ the label is the most probable column of a row. The ONNX export computes the same rule
-    (``operators.add_decision``).
+    (``operators.add_decision``). ``cluster`` is the cluster of each sample if it is unknown.
     """
     score = known_score(probability)
-    return Decision(probability[:, :-1].argmax(1), accept(score, strictness), score, probability)
+    known = accept(score, strictness)
+    cluster = None if cluster is None else np.where(known, 0, cluster)
+    return ProbabilisticDecision(probability[:, :-1].argmax(1), known, score, cluster, probability=probability)
 
 
 def check_strictness(value: float) -> float:

@@ -27,6 +27,7 @@ class Head(ABC):
     name: ClassVar[str]  # as in the card
     needs: ClassVar[str]  # the part of the vendor that it is built on, a field of Vendor
     part: ClassVar[str]  # prefix of its own tensors in the model file
+    updatable: ClassVar[bool] = False  # whether it keeps a coreset, for updates and teaching
 
     @abstractmethod
     def probability(self, v: np.ndarray) -> np.ndarray:
@@ -47,6 +48,10 @@ class Head(ABC):
         None instead of the clusters where the head finds none; 0 where it could find some and there are none.
         """
         return self.probability(v), None
+
+    def of_cluster(self, v: np.ndarray, cluster: int) -> np.ndarray:
+        """The probability of a cluster, by the number that ``answer`` gives."""
+        raise NotImplementedError(f"head {self.name} has no clusters")
 
     def tensors(self) -> dict[str, np.ndarray]:
         """Its own part of the model file."""
@@ -178,6 +183,7 @@ class MixtureHead(Head):
     name = "mixture"
     needs = "class_statistics"
     part = "mixture"
+    updatable = True
 
     class_statistics: ClassStatistics
     mean: np.ndarray  # of the target
@@ -221,6 +227,10 @@ class MixtureHead(Head):
         p, classes = self.components(v), self.classes
         unknown = np.roll(p[:, classes:], 1, axis=1)  # outliers first, so that they are cluster 0
         return np.column_stack([p[:, :classes], unknown.sum(1)]), unknown.argmax(1)
+
+    def of_cluster(self, v: np.ndarray, cluster: int) -> np.ndarray:
+        """Of the mixture's components."""
+        return self.components(v)[:, self.classes + cluster - 1]
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """√p over the components."""
@@ -290,6 +300,10 @@ class FirstMixtureHead(Head):
         cluster = 1 + clusters.argmax(1) if clusters.shape[1] else np.zeros(len(v), np.int64)
         return both / both.sum(1, keepdims=True), cluster
 
+    def of_cluster(self, v: np.ndarray, cluster: int) -> np.ndarray:
+        """Of the mixture's components."""
+        return self.components(v)[:, len(self.class_statistics.means) + cluster - 1]
+
     def latent(self, v: np.ndarray) -> np.ndarray:
         """√p over the components."""
         root: np.ndarray = np.sqrt(self.components(v))
@@ -317,6 +331,11 @@ class FirstMixtureHead(Head):
 HEADS: dict[str, type[Head]] = {
     head.name: head for head in (SourceNetworkHead, ClassMeansHead, UsfdaHead, MixtureHead, FirstMixtureHead)
 }
+
+
+def updatable_head(head: Head) -> MixtureHead | None:
+    """The head, if it can be updated and taught."""
+    return head if isinstance(head, MixtureHead) else None
 
 
 def starting_head(vendor: Vendor) -> Head:

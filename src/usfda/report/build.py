@@ -16,7 +16,7 @@ from ..config import Config
 from ..data.reading import read, read_target
 from ..data.samples import Features
 from ..files import atomic_write
-from ..methods.decision import Decision, accept
+from ..methods.decision import Decision, ProbabilisticDecision, accept
 from ..methods.findings import NOT_ADAPTED, Answers, count, measured, next_steps
 from ..metrics import MEANINGS, reliability, score_decision
 from ..model import Model, as_model, versions
@@ -148,7 +148,9 @@ def card_data(card: Mapping[str, Any]) -> dict[str, Any]:
     return {"curves": curves, "card": {part: [[key, text] for key, text in _flat(card[part])] for part in parts}}
 
 
-def _samples(model: Model, features: Features, every: Decision, config: Config) -> tuple[str, dict[str, Any]]:
+def _samples(
+    model: Model, features: Features, every: ProbabilisticDecision, config: Config
+) -> tuple[str, dict[str, Any]]:
     """The folder that all images have in common, and the columns of what is known of each."""
     names = [f"row {i}" for i in range(len(features))]
     folder = ""

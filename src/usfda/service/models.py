@@ -18,7 +18,7 @@ import numpy as np
 from ..backbones.backbone import Backbone
 from ..errors import InputError
 from ..files import atomic_write, clear_parts, sha256_of
-from ..methods.heads import MixtureHead
+from ..methods.heads import updatable_head
 from ..model import Model, load
 from ..modelcard import model_file
 from ..signing import verify
@@ -132,13 +132,13 @@ class Models:
         return served
 
     def _seen_by(self, model: Model) -> int:
-        """The last kept image that a model new here has had: as of an accepted one with the same summary."""
-        if isinstance(model.head, MixtureHead):
-            # Teaching changes all but the summary.
+        """The last kept image that a model new here has had: as of an accepted one with the same coreset."""
+        if (served := updatable_head(model.head)) is not None:
+            # Teaching changes all but the coreset.
             for entry in {entry for entries in self._state.values() for entry in entries if entry.seen}:
                 with suppress(InputError):  # a file that is damaged or gone is left out
-                    head = load(self._file(entry.sha256)).head
-                    if isinstance(head, MixtureHead) and np.array_equal(head.coreset, model.head.coreset):
+                    head = updatable_head(load(self._file(entry.sha256)).head)
+                    if head is not None and np.array_equal(head.coreset, served.coreset):
                         return entry.seen
         return 0
 

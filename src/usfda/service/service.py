@@ -25,7 +25,6 @@ from ..data.reading import differing_in_case
 from ..data.samples import Features
 from ..errors import InputError, UnreadableImage
 from ..methods.findings import count
-from ..methods.heads import MixtureHead
 from .adaptation import Adaptation, Task
 from .answers import findings_of
 from .batching import Batcher
@@ -200,7 +199,7 @@ class Service:
                 raise Conflict(f"{_are(len(places), 'image')} kept; an adaptation needs {self.limits.needed}")
             served = self.models.current
             new = sum(place.number > served.entry.seen for place in places)
-            update = isinstance(served.model.head, MixtureHead)
+            update = served.model.head.updatable
             if update and new < FEWEST_NEW:  # the others would count twice
                 said = f"{_are(new, 'kept image')} new to this model; an adaptation needs {FEWEST_NEW}"
                 raise Conflict(f"{said}: send others")
@@ -257,7 +256,7 @@ class Service:
         with self._change:
             self._check_settled()
             self._check_serving(model, "perhaps with other clusters; look at it again")
-            if not isinstance(self.models.current.model.head, MixtureHead):
+            if not self.models.current.model.head.updatable:
                 raise Conflict("the model has no clusters yet; adapt it first")
             known = self.models.current.model.classes_
             served = self.models.add(teach(self.models.current.model, names=names))

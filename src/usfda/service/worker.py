@@ -20,7 +20,6 @@ import numpy as np
 
 from ..config import Config
 from ..data.samples import Features, Samples
-from ..methods.heads import MixtureHead
 from ..model import Model, load
 from .answers import findings_of
 from .kept import key_of
@@ -74,7 +73,7 @@ def run(task: Mapping[str, Any], X: np.ndarray | None, tell: Callable[[dict[str,
         model,
         features[np.flatnonzero([path in new for path in features.paths])],
         method="usfda" if model.vendor.class_statistics is None else "mixture",
-        update=isinstance(model.head, MixtureHead),
+        update=model.head.updatable,
         config=config,
     )
     tell({"progress": FITTED})

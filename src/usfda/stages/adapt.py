@@ -17,7 +17,7 @@ from ..data.reading import read_target
 from ..data.samples import Features, Matrix
 from ..errors import InputError
 from ..methods.decision import STRICTNESS, check_strictness
-from ..methods.heads import ClassMeansHead, Head, MixtureHead, SourceNetworkHead, starting_head
+from ..methods.heads import ClassMeansHead, Head, MixtureHead, SourceNetworkHead, starting_head, updatable_head
 from ..methods.mixture.checks import absent_classes, verdict_of
 from ..methods.mixture.fit import Before, WeightedSamples, fit_mixture, repeated
 from ..methods.mixture.learned import LearnedSplitter, answer_of, load_decision
@@ -191,8 +191,8 @@ def _adapt_usfda(model: Model, X: Matrix, given: object, seed: int, config: Conf
 
 def _earlier(model: Model, method: Method) -> MixtureHead:
     """The head that an update goes on from."""
-    if method == "mixture" and isinstance(model.head, MixtureHead):
-        return model.head
+    if method == "mixture" and (head := updatable_head(model.head)) is not None:
+        return head
     raise InputError(
         "only method mixture can update, and only a model that it has adapted before; leave out --update this time"
     )
@@ -254,7 +254,6 @@ def _adapt_mixture(
     head: Head = fitted.head if verdict != "kept" else earlier or ClassMeansHead(vendor.class_statistics)
     classes = [*model.source_classes, *had]
     decided = Model(model.source_classes, vendor, head, None, model.card, list(had)).decide(V)
-    assert decided.probability is not None
     if had:
         facts["taught"] = taught_counts(had, classes, decided, samples.weight)
     check: Check = {

@@ -18,7 +18,7 @@ from ..card import Card, canonical
 from ..config import Config
 from ..data.images import read_file
 from ..data.reading import PIECE, check_source, read
-from ..data.samples import Features, Matrix, Place
+from ..data.samples import Features, LabelledFeatures, Matrix, Place
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
 from ..methods.heads import starting_head
@@ -171,23 +171,23 @@ def source_features(
     classes: str | Sequence[str] | None = None,
     backbone: str | Backbone = DEFAULT,
     config: Config,
-) -> tuple[Extractor | None, Features]:
+) -> tuple[Extractor | None, LabelledFeatures]:
     """A labelled source as vectors, and the extractor that they come from, where they are vectors of images."""
     found = read(source, y, classes=classes, labelled=True)
     check_source(found)
     if isinstance(found, Features):
         # Vectors that know their images, as those of an experiment, come with the backbone that made them.
         known = isinstance(backbone, Backbone) and found.paths is not None and found.backbone == backbone.sha256
-        return (Extractor.make(backbone, config) if known else None), found  # type: ignore[arg-type]
+        return (Extractor.make(backbone, config) if known else None), found.labelled()  # type: ignore[arg-type]
     m = get_backbone(backbone, config.device) if isinstance(backbone, str) else backbone
     extractor = Extractor.make(m, config)
     features = extractor.features(found, f"source features (for {PURPOSES['features']})")
     check_source(features)
-    return extractor, features
+    return extractor, features.labelled()
 
 
 def training_set(
-    features: Features,
+    features: LabelledFeatures,
     train: np.ndarray,
     negatives: Negatives | None,
     settings: ProcurementSettings,
@@ -204,7 +204,6 @@ def training_set(
         return TrainingSet(X, y, classes, train, kind, count)
     if extractor is None:
         raise InputError("composites are made of images; for features use negatives latent or prior")
-    assert features.labels is not None
     images = settings.images_per_composite
     made = plan(features.labels[train], settings.composites, images, settings.max_negative_classes)
     if not made.classes:
@@ -258,10 +257,9 @@ def composite_features(source: Features, made: Composites, extractor: Extractor)
     return found.X
 
 
-def _warn_of_contradictions(features: Features) -> None:
+def _warn_of_contradictions(features: LabelledFeatures) -> None:
     """Say which samples are the same but for their labels."""
     X, y, labels, paths = features.X, features.y, features.labels, features.paths
-    assert labels is not None
     rows = (row.tobytes() for i in range(0, len(X), PIECE) for row in X[i : i + PIECE])
     content = np.fromiter(map(hash, features.keys or rows), np.int64, len(X))  # of a million, 8 MB
     order = np.lexsort((y, content))
@@ -307,7 +305,7 @@ def _fit_class_statistics(
     return fit_noisy_class_statistics(X, y, classes, privacy, epsilon)
 
 
-def _classifier(backbone: Backbone, features: Features) -> ClassifierStatistics | None:
+def _classifier(backbone: Backbone, features: LabelledFeatures) -> ClassifierStatistics | None:
     """What the backbone's own classifier says of the source, where it has one of a usual size."""
     if backbone.last_layer is None or len(backbone.last_layer[1]) > MAX_THINGS:
         return None
@@ -318,7 +316,7 @@ def _classifier(backbone: Backbone, features: Features) -> ClassifierStatistics 
 
 
 def _measured(
-    model: Model, features: Features, train: np.ndarray, held_out: np.ndarray, privacy: PrivacySettings | None
+    model: Model, features: LabelledFeatures, train: np.ndarray, held_out: np.ndarray, privacy: PrivacySettings | None
 ) -> dict[str, Any]:
     """How the head that the client starts from does on held-out source samples, and how far it tells them from others.
 

@@ -16,7 +16,7 @@ from ..config import Config
 from ..data.reading import check_class_names, differing_in_case, read
 from ..errors import InputError
 from ..methods import teaching
-from ..methods.heads import MixtureHead
+from ..methods.heads import MixtureHead, updatable_head
 from ..methods.mixture.checks import absent_classes
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
@@ -60,13 +60,13 @@ def teach(
     """
     model = as_model(model)
     was = model.card["deployment"]
-    if not isinstance(model.head, MixtureHead) or was is None:
+    head = updatable_head(model.head)
+    if head is None or was is None:
         raise InputError("only a model that was adapted with method mixture can be taught; adapt it first")
     names = dict(names or {})
     if examples is None and not names and not forget:
         raise InputError("nothing to teach: give examples, the name of a cluster, or a class to forget")
     taught: dict[str, TaughtCounts] = copy.deepcopy(was.get("taught", {}))
-    head = model.head
     if wrong := [name for name in forget if name not in taught]:
         have = f"the taught classes are {', '.join(taught)}" if taught else "none was taught"
         raise InputError(f"{wrong[0]!r} is no taught class; {have}")
@@ -127,8 +127,6 @@ def _counted(
     """
     groups = signed_square(head.coreset)
     earlier, decided = before.decide(groups), model.decide(groups)
-    assert earlier.probability is not None
-    assert decided.probability is not None
     weight = head.counts / head.counts.sum()
     share = 100 * float(weight @ ~decided.known)
     if "earlier_samples" not in was:
