@@ -50,7 +50,6 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader) -> dict[str, list[float]]
     private, shared = sorted(there - known), sorted(known & there)
     late = shared[::4] if len(shared) > 3 else []
     labelled, seen = reader.read(Task(cut.name, cut.name, source, target))
-    assert seen.labels is not None
     X, y = seen.X[:], np.asarray(seen.labels)
     first = rng.random(len(y)) < 0.5
     earlier = first & ~np.isin(y, [*private[::3], *late])

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from usfda import Config, Features, Model, adapt, procure
+from usfda import Config, LabelledFeatures, Model, adapt, procure
 from usfda.backbones.zoo import get_backbone
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tables import markdown_table
@@ -209,11 +209,10 @@ def cost_rows(reader: TaskReader, office31: str, seeds: int) -> Iterator[list[st
     tasks = benchmark_tasks(office31, "office31-open-partial")
     eight = PrivacySettings(least_images=8)  # the smallest class of dslr has eight
 
-    def h_score(class_statistics: ClassStatistics, names: list[str], target: Features) -> float:
+    def h_score(class_statistics: ClassStatistics, names: list[str], target: LabelledFeatures) -> float:
         vendor = Vendor(None, class_statistics)
         card: Any = {"procurement": {"method": "mixture"}, "deployment": None}
         adapted = adapt(Model(names, vendor, starting_head(vendor), None, card), target.X[:])
-        assert target.labels is not None
         return float(score_decision(target.labels, adapted.decide(target.X), adapted.classes_)["h_score"] or 0)
 
     def whole(kind: str) -> Fit:
@@ -257,8 +256,6 @@ def main() -> None:
     targets: dict[str, Side] = {}
     for task in benchmark_tasks(options.office31, "office31-open-partial"):
         source, target = reader.read(task)
-        assert source.labels is not None
-        assert target.labels is not None
         names = {"A": "amazon", "D": "dslr", "W": "webcam"}
         sources[names[task.name[0]]] = different(source.X[:], source.labels)
         targets[names[task.name[-1]]] = different(target.X[:], target.labels)

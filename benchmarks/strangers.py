@@ -47,7 +47,6 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader, rest: float) -> dict[str,
     (labelled, seen), (_, later), (_, latecomers) = (
         reader.read(Task(cut.name, cut.name, source, side)) for side in (target, strange, late)
     )
-    assert seen.labels is not None
     first = rng.random(len(seen.labels)) < 0.5
     kept = ~np.isin(seen.labels, left_out)
     scored = kept & ~first & np.isin(seen.labels, labelled.classes)

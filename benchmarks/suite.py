@@ -27,7 +27,7 @@ from suite_data import labels_of
 from suite_tasks import Cut, load_suite, suite_parser
 from variants import PARTS, PRIVATE, WHOLE
 
-from usfda import Features
+from usfda import LabelledFeatures
 from usfda.experiments.baselines.api import Baseline, Decision
 from usfda.experiments.runner import Runner
 from usfda.experiments.runs import Experiment, Record
@@ -63,8 +63,7 @@ class SuiteRun(Experiment):
     name = "suite"
     version = 3
 
-    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
-        assert target.labels is not None
+    def measure(self, baseline: Baseline, source: LabelledFeatures, target: LabelledFeatures) -> dict[str, Any]:
         baseline.learn(source)
         before = score_decision(target.labels, baseline.decide(target.X), source.classes)
         record = super().measure(baseline, source, target)

@@ -9,7 +9,7 @@ import argparse
 
 import numpy as np
 
-from usfda import Config, Features, InputError, Model, adapt, procure, teach
+from usfda import Config, InputError, LabelledFeatures, Model, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tasks import TaskReader
@@ -18,13 +18,12 @@ from usfda.metrics import evaluate, one_shot
 DRAWS = 20
 
 
-def vectors(features: Features) -> Features:
-    return Features(features.X[:], features.labels)
+def vectors(features: LabelledFeatures) -> LabelledFeatures:
+    return LabelledFeatures(features.X[:], features.labels)
 
 
-def draws(model: Model, target: Features, new: list[str], count: int) -> np.ndarray:
+def draws(model: Model, target: LabelledFeatures, new: list[str], count: int) -> np.ndarray:
     """Accuracy on the new classes' other images: as labelled, and among the taught classes alone; T_unk of the rest."""
-    assert target.labels is not None
     results = []
     for seed in range(DRAWS):
         rng = np.random.default_rng(seed)
@@ -54,9 +53,8 @@ def draws(model: Model, target: Features, new: list[str], count: int) -> np.ndar
     return mean
 
 
-def named(model: Model, target: Features, new: list[str]) -> tuple[float, float, int, int]:
+def named(model: Model, target: LabelledFeatures, new: list[str]) -> tuple[float, float, int, int]:
     """Accuracy over all classes of the target before and after each cluster got the name of its majority."""
-    assert target.labels is not None
     cluster = model.decide(target.X).cluster
     assert cluster is not None
     names = {}
@@ -67,7 +65,6 @@ def named(model: Model, target: Features, new: list[str]) -> tuple[float, float,
 
     def accuracy(model: Model) -> float:
         """Mean over all classes; to call a new thing unknown does not name it."""
-        assert target.labels is not None
         labels = model.predict(target.X[:])
         return 100 * float(np.mean([np.mean(labels[target.labels == c] == c) for c in np.unique(target.labels)]))
 
@@ -87,7 +84,6 @@ def main() -> None:
             source, target = map(vectors, reader.read(task))
             model = adapt(procure(source, method="mixture"), target)
             new = sorted(set(target.classes) - set(source.classes))
-            assert target.labels is not None
             mine = np.isin(target.labels, new)
             latent = one_shot(model.transform(target.X[mine]), target.labels[mine]).mean
             print(f"{gap} {task.name}: nearest example by the head's own vectors {latent:.1f}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from usfda import Features, Model
+from usfda import LabelledFeatures, Model
 from usfda.experiments.baselines.deployment import Mixture, StageSettings
 from usfda.experiments.runner import Baselines, Settings
 from usfda.methods.heads import starting_head
@@ -27,7 +27,7 @@ class Private(Mixture):
     Settings = PrivateSettings
     settings: PrivateSettings
 
-    def procure(self, source: Features, negatives: Negatives | None = None) -> Model:
+    def procure(self, source: LabelledFeatures, negatives: Negatives | None = None) -> Model:
         told = PrivacySettings(least_images=2, directions=self.settings.directions)
         vendor = Vendor(None, fit_private_class_statistics(source.X, source.y, len(source.classes), told))
         card: Any = {"procurement": {"method": "mixture", "seconds": {}, "settings": {}}, "deployment": None}

@@ -18,7 +18,8 @@ from quick import QUICK, budget
 from sklearn.metrics.pairwise import rbf_kernel
 from torch.nn import functional
 
-from usfda import Config, Decision, Features
+from usfda import Config, Decision
+from usfda.data.samples import LabelledFeatures
 from usfda.errors import InputError
 from usfda.experiments.baselines import BASELINES, baseline_version, get_baseline
 from usfda.experiments.baselines.api import Baseline
@@ -50,12 +51,12 @@ def domain(classes: list[int], shift: float = 0.0, seed: int = 0, each: int = 40
     return X.astype(np.float32), y
 
 
-def source(classes: list[int], **kwargs: Any) -> Features:
+def source(classes: list[int], **kwargs: Any) -> LabelledFeatures:
     X, y = domain(classes, **kwargs)
-    return Features(X, np.asarray([f"c{c}" for c in y]))
+    return LabelledFeatures(X, np.asarray([f"c{c}" for c in y]))
 
 
-def adapted(baseline: Baseline, labelled: Features, X: np.ndarray) -> Baseline:
+def adapted(baseline: Baseline, labelled: LabelledFeatures, X: np.ndarray) -> Baseline:
     baseline.learn(labelled)
     baseline.adapt(X, None if baseline.source_free else labelled)
     return baseline
@@ -68,7 +69,7 @@ def result(name: str, known: list[int], target: list[int], shift: float, seed: i
     return score_decision(np.asarray([f"c{c}" for c in y]), decision, labelled.classes)
 
 
-def decisions(name: str, labelled: Features, X: np.ndarray) -> Decision:
+def decisions(name: str, labelled: LabelledFeatures, X: np.ndarray) -> Decision:
     return adapted(get_baseline(name)(3, **QUICK[name]), labelled, X).decide(X)
 
 
@@ -391,7 +392,7 @@ def test_the_vendors_model_is_procured_once(cache: Path) -> None:
     labelled, (X, _) = source([0, 1, 2, 3]), domain([0, 1, 8], 1.0)
     procurement = {"iterations": 12, "update_every": 5}
 
-    def learn(name: str, given: Features = labelled, seed: int = 0, **settings: Any) -> Any:
+    def learn(name: str, given: LabelledFeatures = labelled, seed: int = 0, **settings: Any) -> Any:
         settings["procurement"] = {**procurement, **settings.get("procurement", {})}
         baseline = get_baseline(name)(seed, Config(cache=cache), **settings)
         baseline.learn(given)

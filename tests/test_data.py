@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from usfda import Features, InputError, Samples, evaluate, procure
 from usfda.data.reading import check_source, class_names, read, read_target
-from usfda.data.samples import Chosen, Mapped, Paths
+from usfda.data.samples import Chosen, LabelledFeatures, Mapped, Paths
 
 
 def samples_of(place: Any, **options: Any) -> Samples:
@@ -407,7 +407,9 @@ def test_an_archive_is_to_be_unpacked(tmp_path: Path, name: str) -> None:
 
 def test_features_by_index_keep_what_belongs_to_a_row() -> None:
     X, y = blobs([0, 1], 2)
-    whole = Features(X, y, "a" * 64, [Path(str(i)) for i in range(4)], [bytes([i]) for i in range(4)], ("none",))
+    whole = LabelledFeatures(
+        X, y, "a" * 64, [Path(str(i)) for i in range(4)], [bytes([i]) for i in range(4)], ("none",)
+    )
     part = whole[np.asarray([3, 0])]
     assert np.array_equal(part.X[:], X[[3, 0]])
     assert labels_of(part) == ["c1", "c0"]

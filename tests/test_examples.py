@@ -126,16 +126,16 @@ def test_sound_features(place: Path) -> None:
     assert [after[kind] for kind in ("bird", "clock", "drum")].count("unknown") >= 2
 
 
-def test_own_rival(place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_own_baseline(place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """With the command of its docstring, but for our own method: that one has tests of its own, and takes long."""
     monkeypatch.chdir(place)
-    text = ast.get_docstring(ast.parse((EXAMPLES / "own_rival.py").read_text())) or ""
+    text = ast.get_docstring(ast.parse((EXAMPLES / "own_baseline.py").read_text())) or ""
     command = text[text.index("usfda compare") :].split("\n\n")[0].replace("\\\n", " ").split()
-    assert command.count("usfda,examples/own_rival.py:NearestMean") == 1
+    assert command.count("mixture,examples/own_baseline.py:NearestMean") == 1
     assert main([word.removeprefix("usfda,") for word in command[1:]]) == 0
     (baseline,) = json.loads(Path("examples-out/compare/results.json").read_text())["methods"]
     assert baseline["overall"]["t_avg"]["mean"] > 40
-    assert "own_rival.py" in capfd.readouterr().out
+    assert "own_baseline.py" in capfd.readouterr().out
 
 
 def test_onnx_alone(place: Path, adapted: str) -> None:

@@ -45,15 +45,13 @@ def test_order_of_the_ssm_means(vendor: Path, place: Path) -> None:
     model = load(vendor)
     extractor = model.extractor(Config(cache=place / "cache"))
     source, target = (
-        extractor.features(samples)
+        extractor.features(samples).labelled()
         for samples in (
             read(ROOT / "amazon", classes=PROTOCOL.source, labelled=True),
             read(ROOT / "dslr", classes=PROTOCOL.target),
         )
         if isinstance(samples, Samples)
     )
-    assert source.labels is not None
-    assert target.labels is not None
     train, held_out = hold_out(source.y, 0.1)
     made = plan(source.labels[train], 1500)
     negatives = composite_features(source[train], made, extractor)

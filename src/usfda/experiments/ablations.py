@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..data.samples import Features
+from ..data.samples import LabelledFeatures
 from ..methods.findings import count
 from ..methods.settings import ProcurementSettings, UsfdaSettings, hold_out
 from .baselines.api import Baseline
@@ -144,11 +144,9 @@ class SourceSimilarity(PaperExperiment):
     version: ClassVar[int] = 1
     iterations: tuple[int, ...] = (100, 500)  # of procurement: early and late
 
-    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: LabelledFeatures, target: LabelledFeatures) -> dict[str, Any]:
         """Mean and histogram of w for each group; labels of the target only tell the groups apart."""
         assert isinstance(baseline, Usfda)
-        assert target.labels is not None
-        assert source.labels is not None
         baseline.learn(source)
         _, held_out = hold_out(source.y, baseline.procurement.holdout)
         known = np.isin(target.labels, source.classes)

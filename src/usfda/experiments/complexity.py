@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 from ..config import Config
-from ..data.samples import Features, Samples
+from ..data.samples import LabelledFeatures, Samples
 from ..features.extract import Extractor
 from ..methods.findings import count
 from ..methods.usfda.networks import D, learnable, make_f, make_g
@@ -43,7 +43,7 @@ class Complexity(PaperExperiment):
         """Seconds depend on the number of threads."""
         return {"threads": config.threads}
 
-    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: LabelledFeatures, target: LabelledFeatures) -> dict[str, Any]:
         """Every stage of a method, from images."""
         assert source.paths is not None
         assert target.paths is not None
@@ -126,7 +126,7 @@ def _trained_together(baseline: Baseline, source: Samples, target: Samples, conf
     started = time.perf_counter()
     labelled, X = extractor.features(source), extractor.features(target).X
     extracted = time.perf_counter()
-    baseline.adapt(X, labelled)
+    baseline.adapt(X, labelled.labelled())
     done = time.perf_counter()
     seconds = {"features": extracted - started, "training": done - extracted}
     return {"stages": {"deployment": {"parameters": baseline.parameters, **seconds}}, **circumstances(baseline)}

@@ -11,7 +11,7 @@ from importlib.resources import files
 from itertools import product
 from typing import Any, ClassVar
 
-from ..data.samples import Features
+from ..data.samples import LabelledFeatures
 from ..errors import InputError
 from ..methods.decision import Decision
 from ..methods.findings import count
@@ -72,7 +72,7 @@ class PaperTable(PaperExperiment):
     title: ClassVar[str]
     datasets: ClassVar[tuple[str, ...]]  # by identifier
 
-    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: LabelledFeatures, target: LabelledFeatures) -> dict[str, Any]:
         """All metrics; for `usfda` also T_avg and T_unk along its steps, which are scored when all is decided."""
         record = super().measure(baseline, source, target)
         if type(baseline) is Usfda:
@@ -150,13 +150,12 @@ class Table2(PaperTable):
     datasets = ("office31", "visda", "imagenet-caltech")
 
 
-def _along(baseline: Usfda, source: Features, target: Features) -> list[dict[str, Any]]:
+def _along(baseline: Usfda, source: LabelledFeatures, target: LabelledFeatures) -> list[dict[str, Any]]:
     """T_avg and T_unk after every ten steps: adapted once more from the same seed, decided, and only then scored."""
     model = baseline.model
     decisions: dict[int, Decision] = {}
     networks = model.vendor.networks
     assert networks is not None
-    assert target.labels is not None
 
     def decide(step: int, head: UsfdaHead) -> None:
         if step % LOOK == 0:

@@ -19,7 +19,7 @@ from threadpoolctl import threadpool_limits
 
 from ..backbones.backbone import Backbone
 from ..config import Config, available_cores
-from ..data.samples import Features
+from ..data.samples import LabelledFeatures
 from ..methods.decision import Decision
 from ..metrics import one_shot, score_decision
 from ..model import versions
@@ -51,7 +51,7 @@ class Experiment:
         """What its records depend on besides data, method, settings and seed."""
         return {}
 
-    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: LabelledFeatures, target: LabelledFeatures) -> dict[str, Any]:
         """One run: what goes into its record.
 
         The method sees no label of the target; they are used after its last decision.
@@ -135,7 +135,7 @@ class Run:
     key : dict
         All that its record depends on: ``experiment``, ``task``, ``baseline``, ``settings``, ``seed``, fingerprints of
         the data, versions.
-    source, target : Features
+    source, target : LabelledFeatures
         The vectors, both labelled.
     backbone : Backbone or None
         M, where the vectors are those of images.
@@ -143,8 +143,8 @@ class Run:
 
     experiment: Experiment
     key: Mapping[str, Any]
-    source: Features
-    target: Features
+    source: LabelledFeatures
+    target: LabelledFeatures
     backbone: Backbone | None
 
     def baseline(self, config: Config) -> Baseline:

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..data.samples import Features
+from ..data.samples import LabelledFeatures
 from ..files import atomic_write
 from .baselines.api import Baseline
 from .runs import Record
@@ -153,7 +153,7 @@ def measured(records: Iterable[Record]) -> str:
     return text if len(found) == len(every) else f"{text}, some runs earlier"
 
 
-def class_counts(sides: Iterable[tuple[Features, Features]]) -> str:
+def class_counts(sides: Iterable[tuple[LabelledFeatures, LabelledFeatures]]) -> str:
     """The sizes of the label sets, such as 10/10/11: shared, of the source alone, of the target alone."""
     known = [(set(source.classes), set(target.classes)) for source, target in sides]
     return " or ".join(dict.fromkeys(f"{len(s & t)}/{len(s - t)}/{len(t - s)}" for s, t in known))

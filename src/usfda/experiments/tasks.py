@@ -16,7 +16,7 @@ from ..backbones.backbone import Backbone
 from ..backbones.zoo import get_backbone
 from ..config import Config
 from ..data.reading import check_source, read
-from ..data.samples import Features, Matrix, Place, Samples
+from ..data.samples import Features, LabelledFeatures, Matrix, Place, Samples
 from ..errors import InputError
 from ..features.extract import Extractor
 
@@ -78,9 +78,8 @@ class Benchmark(ABC):
         """All its tasks."""
 
 
-def fingerprint(features: Features) -> str:
+def fingerprint(features: LabelledFeatures) -> str:
     """Of the content of the images, or of the vectors where there are none, and of the labels."""
-    assert features.labels is not None
     digest = hashlib.sha256(b"".join(features.keys) if features.keys is not None else np.asarray(features.X).tobytes())
     digest.update("\n".join(features.labels.tolist()).encode(errors="surrogatepass"))
     return digest.hexdigest()[:16]
@@ -96,7 +95,7 @@ class TaskReader:
 
     def __init__(self, backbone: str, config: Config):
         self._name, self._config = backbone, config
-        self._sides: dict[Any, tuple[Any, Features]] = {}
+        self._sides: dict[Any, tuple[Any, LabelledFeatures]] = {}
         # An image's key, and where its vector is; None where it cannot be read.
         self._seen: dict[Place, tuple[bytes, Matrix, int] | None] = {}
 
@@ -105,11 +104,11 @@ class TaskReader:
         """M, for images."""
         return get_backbone(self._name, self._config.device)
 
-    def backbone_of(self, features: Features) -> Backbone | None:
+    def backbone_of(self, features: LabelledFeatures) -> Backbone | None:
         """M where the features are those of images; None where they were vectors from the start."""
         return None if features.paths is None else self.backbone
 
-    def read(self, task: Task) -> tuple[Features, Features]:
+    def read(self, task: Task) -> tuple[LabelledFeatures, LabelledFeatures]:
         """Source and target of a task, both labelled, which must go together."""
         source = self._side(task.source, task.source_classes, "source")
         target = self._side(task.target, task.target_classes, "target")
@@ -126,14 +125,14 @@ class TaskReader:
         check_source(source)
         return source, target
 
-    def _side(self, place: Any, classes: Sequence[str] | None, side: str) -> Features:
+    def _side(self, place: Any, classes: Sequence[str] | None, side: str) -> LabelledFeatures:
         name = (str(place) if isinstance(place, str | Path) else id(place), None if classes is None else tuple(classes))
         if name not in self._sides:
             found = read(place, classes=classes, labelled=True)
             features = self._features(found, f"{side} features") if isinstance(found, Samples) else found
             X = np.asarray(features.X[:], dtype=np.float32)
             X.flags.writeable = False
-            self._sides[name] = place, replace(features, X=X)  # with its place, whose id must stay its own
+            self._sides[name] = place, replace(features.labelled(), X=X)  # with its place, whose id must stay its own
         return self._sides[name][1]
 
     def _features(self, samples: Samples, text: str) -> Features:

@@ -163,7 +163,8 @@ def _samples(
     x, y = np.rint(GRID * embed(model, features.X, config)).astype(int).T
     truth, ssm = None, model.ssm(features.X)
     if features.labels is not None:
-        truth = {"names": features.classes, "of": features.y.tolist()}
+        labelled = features.labelled()
+        truth = {"names": labelled.classes, "of": labelled.y.tolist()}
     return folder, {
         "name": names,
         "best": every.best.tolist(),

@@ -15,12 +15,12 @@ import numpy as np
 from ...backbones.backbone import Backbone
 from ...card import Check
 from ...config import Config
-from ...data.samples import Features, Matrix
+from ...data.samples import Features, LabelledFeatures, Matrix
 from ...methods.decision import Decision
 from ...stages.common import settings_from
 from ..tasks import Task
 
-__all__ = ["Baseline", "Decision", "Features", "Matrix", "NoSettings"]
+__all__ = ["Baseline", "Decision", "Features", "LabelledFeatures", "Matrix", "NoSettings"]
 
 
 @dataclass(frozen=True)
@@ -69,20 +69,20 @@ class Baseline(ABC):
         """The settings that a task asks for; most baselines have none of those."""
         return {}
 
-    def prepare(self, source: Features) -> None:  # noqa: B027  (most have nothing of the kind)
+    def prepare(self, source: LabelledFeatures) -> None:  # noqa: B027  (most have nothing of the kind)
         """Compute what runs of all seeds share and keep in the store: once, with all threads, before any run."""
 
-    def learn(self, source: Features) -> None:  # noqa: B027  (a baseline that trains on both sides has no such stage)
+    def learn(self, source: LabelledFeatures) -> None:  # noqa: B027  (a baseline that trains on both sides has no such stage)
         """The vendor's stage, before any target is known. A source-free baseline keeps no source sample.
 
         Parameters
         ----------
-        source : Features
+        source : LabelledFeatures
             ``X`` (n, d), ``y`` (positions in ``classes``), ``classes``; of images also ``paths`` and ``keys``.
         """
 
     @abstractmethod
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         """The client's stage, on unlabelled vectors (n, d); ``source`` is None for a source-free baseline."""
 
     @abstractmethod

@@ -10,7 +10,7 @@ from scipy.sparse import block_array, eye_array, kron
 from scipy.spatial.distance import cdist
 from sklearn.svm import LinearSVC
 
-from .api import Baseline, Decision, Features, Matrix
+from .api import Baseline, Decision, LabelledFeatures, Matrix
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class ATI(Baseline):
     Settings = ATISettings
     rejects = "farther than λ from the mapped mean of every class"
 
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         assert source is not None
         S, T = np.asarray(source.X[:], dtype=np.float64), np.asarray(X[:], dtype=np.float64)
         means = np.stack([S[source.y == c].mean(0) for c in range(len(source.classes))])

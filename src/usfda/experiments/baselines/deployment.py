@@ -22,7 +22,7 @@ from ...stages.adapt import adapt
 from ...stages.common import VERSION, settings_from
 from ...stages.procure import procure, source_features, training_set
 from ..tasks import Task, fingerprint
-from .api import Baseline, Decision, Features, Matrix
+from .api import Baseline, Decision, Features, LabelledFeatures, Matrix
 
 
 @dataclass(frozen=True)
@@ -67,10 +67,10 @@ class Mixture(Baseline):
         """The settings of the vendor's stage."""
         return settings_from(ProcurementSettings, self.settings.procurement)
 
-    def learn(self, source: Features) -> None:
+    def learn(self, source: LabelledFeatures) -> None:
         self.model = self.procure(source)
 
-    def procure(self, source: Features, negatives: Negatives | None = None) -> Model:
+    def procure(self, source: LabelledFeatures, negatives: Negatives | None = None) -> Model:
         """The vendor's model, for this method alone."""
         backbone = self.backbone or DEFAULT  # which vectors do not need
         return procure(
@@ -78,7 +78,7 @@ class Mixture(Baseline):
             settings=self.procurement, config=self.config,
         )  # fmt: skip
 
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         settings, config = self.settings.deployment, self.config
         self.model = adapt(
             self.model, Features(X), method=self.method, seed=self.seed, settings=settings, config=config
@@ -123,16 +123,16 @@ class Usfda(Mixture):
     def settings_for(cls, task: Task) -> dict[str, Any]:
         return {} if task.negative_classes is None else {"procurement": {"max_negative_classes": task.negative_classes}}
 
-    def training_set(self, source: Features) -> TrainingSet:
+    def training_set(self, source: LabelledFeatures) -> TrainingSet:
         """What the vendor's networks learn from."""
         extractor, _ = source_features(source, backbone=self.backbone or DEFAULT, config=self.config)
         train, _ = hold_out(source.y, self.procurement.holdout)
         return training_set(source, train, self.settings.negatives, self.procurement, extractor)
 
-    def prepare(self, source: Features) -> None:
+    def prepare(self, source: LabelledFeatures) -> None:
         self.training_set(source)
 
-    def learn(self, source: Features) -> None:
+    def learn(self, source: LabelledFeatures) -> None:
         """A model that was procured before from the same source in the same way is read from the store."""
         cache, negatives = self.config.cache, self.settings.negatives
         if cache is None:

@@ -7,7 +7,7 @@ import copy
 import torch
 from torch import Tensor, nn
 
-from .api import Features, Matrix
+from .api import LabelledFeatures, Matrix
 from .source_only import SourceOnly
 from .training import discriminator, domain_loss, entropy, reverse, warm_up
 
@@ -31,7 +31,7 @@ class IWAN(SourceOnly):
 
     source_free = False
 
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         assert source is not None
         self.f_s, head = copy.deepcopy(self.net.f), self.net.head.requires_grad_(False)
         self.d, d_0 = self.seeded(lambda: nn.ModuleList([discriminator(), discriminator()]))

@@ -9,7 +9,7 @@ from sklearn.cluster import KMeans
 from torch import Tensor
 from torch.nn import functional
 
-from .api import Decision, Features, Matrix
+from .api import Decision, LabelledFeatures, Matrix
 from .training import SourceFree, entropy, normalised_entropy
 
 
@@ -56,7 +56,7 @@ class SHOT(SourceFree):
             return 0 * diversity
         return entropy(p[known]).mean() - diversity + 0.3 * functional.cross_entropy(logits[known], label[known])
 
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         super().adapt(X, source)
         self.threshold = entropy_threshold(normalised_entropy(self.probability(X)).numpy())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from .api import Features, Matrix
+from .api import LabelledFeatures, Matrix
 from .training import NetworkBaseline, network
 
 
@@ -14,9 +14,9 @@ class SourceOnly(NetworkBaseline):
 
     source_free = True
 
-    def learn(self, source: Features) -> None:
+    def learn(self, source: LabelledFeatures) -> None:
         self.net = self.seeded(lambda: network(source.X.shape[1], len(source.classes)))
         self.learn_classes(source)
 
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         pass

@@ -24,7 +24,7 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from ...methods.usfda.networks import batches, in_pieces, learnable, torch_device
 from ...methods.vendor import LATENT
-from .api import Baseline, Decision, Features, Matrix
+from .api import Baseline, Decision, LabelledFeatures, Matrix
 
 SURE = 0.5  # a softmax below it is unknown, for baselines that have no rule of their own
 
@@ -175,7 +175,7 @@ class NetworkBaseline(Baseline):
         for module in modules:
             module.eval()
 
-    def learn_classes(self, source: Features, smoothing: float = 0.0) -> None:
+    def learn_classes(self, source: LabelledFeatures, smoothing: float = 0.0) -> None:
         """Cross-entropy on the source, as a start for what comes later."""
         vectors, y = self.vectors(source.X), self.labels(source)
         take = batches(np.arange(len(source.y)), self.settings.batch, self.rng)
@@ -193,10 +193,10 @@ class NetworkBaseline(Baseline):
     def vectors(self, X: Matrix) -> Callable[[np.ndarray], Tensor]:
         return lambda index: torch.from_numpy(X[index]).to(self.device)
 
-    def labels(self, source: Features) -> Tensor:
+    def labels(self, source: LabelledFeatures) -> Tensor:
         return torch.from_numpy(source.y.astype(np.int64)).to(self.device)
 
-    def pairs(self, X: Matrix, source: Features) -> Callable[[], tuple[Tensor, Tensor, Tensor]]:
+    def pairs(self, X: Matrix, source: LabelledFeatures) -> Callable[[], tuple[Tensor, Tensor, Tensor]]:
         """Endless batches: v_s, y_s, v_t."""
         v_s, v_t, y = self.vectors(source.X), self.vectors(X), self.labels(source)
         take_s = batches(np.arange(len(source.y)), self.settings.batch, self.rng)
@@ -231,7 +231,7 @@ class Joint(NetworkBaseline):
     source_free = False
     rounds = 1  # in which what is derived from the whole target is renewed
 
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         assert source is not None
         classes = len(source.classes)
         self.trained = list(self.seeded(lambda: nn.ModuleList(self.build(source.X.shape[1], classes))))
@@ -267,7 +267,7 @@ class SourceFree(NetworkBaseline):
     Settings = SourceFreeSettings
     settings: SourceFreeSettings
 
-    def learn(self, source: Features) -> None:
+    def learn(self, source: LabelledFeatures) -> None:
         def make() -> Network:
             net = Network(source.X.shape[1], len(source.classes), nn.BatchNorm1d(LATENT))
             net.head = weight_norm(net.head)
@@ -276,7 +276,7 @@ class SourceFree(NetworkBaseline):
         self.net = self.seeded(make)
         self.learn_classes(source, smoothing=0.1)
 
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         self.net.head.requires_grad_(False)
         self.trained = [self.net.f]
         vectors, take = self.vectors(X), batches(np.arange(len(X)), self.settings.batch, self.rng)

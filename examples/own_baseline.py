@@ -2,7 +2,7 @@ r"""A baseline of your own beside ours, on the same vectors, with the same metri
 
     python examples/digits.py        # once, for the images
     usfda compare examples-out/mnist examples-out/uci --backbone gradients --seeds 1 \
-        --methods mixture,examples/own_rival.py:NearestMean -o examples-out/compare
+        --methods mixture,examples/own_baseline.py:NearestMean -o examples-out/compare
 
 The labels of the target only score: ``adapt`` and ``decide`` never see them.
 """
@@ -10,7 +10,7 @@ The labels of the target only score: ``adapt`` and ``decide`` never see them.
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from usfda.experiments.baselines.api import Baseline, Decision, Features, Matrix
+from usfda.experiments.baselines.api import Baseline, Decision, LabelledFeatures, Matrix
 
 
 class NearestMean(Baseline):
@@ -19,15 +19,14 @@ class NearestMean(Baseline):
     source_free = True  # then `source` is None in adapt: what it needs of the source it keeps in learn
     rejects = "farther from its class mean than 95 % of the source"
 
-    def learn(self, source: Features) -> None:
+    def learn(self, source: LabelledFeatures) -> None:
         """At the vendor: vectors ``X`` and labels ``y``, which are positions in ``classes``."""
-        assert source.y is not None
         X, y = source.X[:], source.y
         self.centre = X.mean(0)
         self.means = np.stack([X[y == c].mean(0) for c in range(len(source.classes))]) - self.centre
         self.radius = np.quantile(np.linalg.norm(X - self.centre - self.means[y], axis=1), 0.95)
 
-    def adapt(self, X: Matrix, source: Features | None) -> None:
+    def adapt(self, X: Matrix, source: LabelledFeatures | None) -> None:
         """At the client: vectors without labels. The whole adaptation is to take their own mean for the centre."""
         self.centre = X[:].mean(0)
 
