@@ -1,4 +1,4 @@
-"""Seconds of `adapt` over seconds of extracting the same target, webcam→amazon, with an empty store: training and
+"""Seconds of `adapt` over seconds of extracting the same target, webcam→amazon, with an empty cache: training and
 deciding alone, and the whole command.
 
 python benchmarks/adaptation.py OFFICE31

@@ -27,12 +27,12 @@ from usfda import Samples
 from usfda.data.reading import read
 
 DIM = 1280  # of the default backbone
-PIECE = 10_000
+BATCH = 10_000
 COLUMNS = ("series", "command", "n", "cpu_seconds", "clock_seconds", "peak_mib")
 
 
 def write_vectors(file: Path, classes: range, n: int, shift: float, seed: int) -> None:
-    """An .npz of n vectors of some classes, written piece by piece: the classes lie around fixed centres."""
+    """An .npz of n vectors of some classes, written batch by batch: the classes lie around fixed centres."""
     rng = np.random.default_rng(seed)
     y = rng.choice(np.asarray(classes), n)
     with zipfile.ZipFile(file, "w") as archive:
@@ -40,8 +40,8 @@ def write_vectors(file: Path, classes: range, n: int, shift: float, seed: int) -
             header = {"descr": "<f4", "fortran_order": False, "shape": (n, DIM)}
             np.lib.format.write_array_header_1_0(member, header)
             centres = {c: np.random.default_rng(c).standard_normal(DIM, np.float32) for c in classes}
-            for i in range(0, n, PIECE):
-                own = np.stack([centres[c] for c in y[i : i + PIECE].tolist()])
+            for i in range(0, n, BATCH):
+                own = np.stack([centres[c] for c in y[i : i + BATCH].tolist()])
                 X = rng.standard_normal(own.shape, np.float32) + own + np.float32(shift)
                 member.write(np.maximum(X, 0).data)
         with archive.open("y.npy", "w") as member:
@@ -152,7 +152,7 @@ def main() -> None:
     of_images.add_argument("folder", type=Path)
     of_images.add_argument("--backbone", default="gradients")
     of_images.add_argument("--most", type=int, default=100_000)
-    of_images.add_argument("--cold", action="store_true", help="clear the store before every command")
+    of_images.add_argument("--cold", action="store_true", help="clear the cache before every command")
     of_plot = kinds.add_parser("plot")
     of_plot.add_argument("files", type=Path, nargs="+")
     for one in (of_vectors, of_images, of_plot):

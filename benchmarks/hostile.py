@@ -51,12 +51,12 @@ class Attacker:
         ways = self.rare if number % 50 == 49 else self.ways
         ways[number // 50 % len(self.rare) if ways is self.rare else number % len(self.ways)]()
 
-    def send(self, *pieces: bytes, whole: bool = True) -> None:
+    def send(self, *batches: bytes, whole: bool = True) -> None:
         """A request, and the status of its answer."""
         with socket.create_connection(("127.0.0.1", self.port), 60) as raw:
             try:
-                for piece in pieces:
-                    raw.sendall(piece)
+                for batch in batches:
+                    raw.sendall(batch)
                 if not whole:
                     raw.shutdown(socket.SHUT_WR)  # or it would wait for what is missing
                 answer = raw.recv(64)
@@ -162,9 +162,9 @@ class Attacker:
         kind = "Content-Type: multipart/form-data; boundary=b"
         self.begin(self.request("POST /predict", b"--b\r\n", kind, "Content-Length: 99"))
 
-    def begin(self, piece: bytes) -> None:
+    def begin(self, batch: bytes) -> None:
         raw = socket.create_connection(("127.0.0.1", self.port), 60)
-        raw.sendall(piece)
+        raw.sendall(batch)
         self.slow.append(raw)
         self.statuses["slow"] += 1
 
@@ -253,9 +253,9 @@ def main() -> None:
         attacker = Attacker(int(found[1]), Limits().body)
         print(f"at first: {memory(process.pid):.0f} MiB")
         sizes = []
-        for piece in range(5):
+        for batch in range(5):
             with ThreadPoolExecutor(8) as pool:
-                numbers = range(piece * options.requests // 5, (piece + 1) * options.requests // 5)
+                numbers = range(batch * options.requests // 5, (batch + 1) * options.requests // 5)
                 list(pool.map(attacker.attack, numbers))
             sizes.append(memory(process.pid))
             print(f"after {numbers.stop} requests: {sizes[-1]:.0f} MiB")

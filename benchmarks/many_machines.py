@@ -1,4 +1,4 @@
-"""Images per second of Ray with one and two workers over as many threads, on this machine, without a store.
+"""Images per second of Ray with one and two workers over as many threads, on this machine, without a cache.
 
 All take turns, so that a noisy machine disturbs them alike. Measured is the middle of each run, where every worker has
 its backbone and more work; the start, until the first result, and the cluster's are told apart. Beside seconds on the

@@ -1,4 +1,4 @@
-"""Peak memory of `adapt` and `predict` with ten times the images, each in a process of its own with an empty store.
+"""Peak memory of `adapt` and `predict` with ten times the images, each in a process of its own with an empty cache.
 
 python benchmarks/memory.py OFFICE31/amazon
 """

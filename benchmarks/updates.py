@@ -1,6 +1,6 @@
-"""A target that arrives in pieces, `adapt --update`, against all of it at once: Office-31, labels only score.
+"""A target that arrives in batches, `adapt --update`, against all of it at once: Office-31, labels only score.
 
-python benchmarks/updates.py OFFICE31 [--pieces 10] [--backbone NAME]
+python benchmarks/updates.py OFFICE31 [--batches 10] [--backbone NAME]
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FIGURES = {"open-partial": "h_score", "closed": "shared_accuracy"}
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("office31")
-    parser.add_argument("--pieces", type=int, default=10)
+    parser.add_argument("--batches", type=int, default=10)
     parser.add_argument("--backbone", default="efficientnet_lite0")
     options = parser.parse_args()
     reader = TaskReader(options.backbone, Config())
@@ -31,13 +31,13 @@ def main() -> None:
             vendor, X = procure(source, method="mixture", backbone=reader.backbone), target.X[:]
             given = {"weights": task.weights or "all"}
             whole, later = adapt(vendor, X, settings=given), None
-            for piece in np.array_split(np.random.default_rng(0).permutation(len(X)), options.pieces):
-                later = adapt(later or vendor, X[piece], update=later is not None, settings=given)
+            for batch in np.array_split(np.random.default_rng(0).permutation(len(X)), options.batches):
+                later = adapt(later or vendor, X[batch], update=later is not None, settings=given)
             assert later is not None
             both = [score_decision(target.labels, m.decide(X), m.classes_)[figure] for m in (whole, later)]
-            print(f"{gap} {task.name}: at once {both[0]:.1f}, in {options.pieces} pieces {both[1]:.1f}", flush=True)
+            print(f"{gap} {task.name}: at once {both[0]:.1f}, in {options.batches} batches {both[1]:.1f}", flush=True)
             found.append(both)
-        print("{}: at once {:.1f}, in pieces {:.1f}".format(gap, *np.mean(found, 0)))
+        print("{}: at once {:.1f}, in batches {:.1f}".format(gap, *np.mean(found, 0)))
 
 
 if __name__ == "__main__":

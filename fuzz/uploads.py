@@ -30,9 +30,9 @@ ROUTES = (
 LIMITS = Limits(body=2**14, command=2**12, files=8, memory_images=64, seconds=5, needed=10**9)
 
 
-def request(route: int, headers: bytes, body: bytes, piece: int = 0) -> bytes:
-    """An input: the route, bytes in a piece of the body, lines of headers and a blank one, the body."""
-    return bytes([route, piece]) + headers + b"\n\n" + body
+def request(route: int, headers: bytes, body: bytes, batch: int = 0) -> bytes:
+    """An input: the route, bytes in a batch of the body, lines of headers and a blank one, the body."""
+    return bytes([route, batch]) + headers + b"\n\n" + body
 
 
 def form(content: bytes, name: bytes = b"a.png", field: bytes = b"files", more: bytes = b"") -> bytes:
@@ -103,8 +103,8 @@ class Fuzzed(Harness):
             "client": ("127.0.0.1", 1), "server": ("127.0.0.1", 8000), "root_path": "",
         }  # fmt: skip
         step = (data[1] if len(data) > 1 else 0) or max(1, len(body))
-        pieces = [body[i : i + step] for i in range(0, len(body), step)] or [b""]
-        sent = self.loop.run_until_complete(self._answers(scope, pieces))
+        batches = [body[i : i + step] for i in range(0, len(body), step)] or [b""]
+        sent = self.loop.run_until_complete(self._answers(scope, batches))
         assert [message["type"] for message in sent[:1]] == ["http.response.start"], sent
         assert sent[0]["status"] < 500, (sent, scope, body)
         assert not sent[-1].get("more_body", False)
@@ -113,8 +113,8 @@ class Fuzzed(Harness):
             json.loads(answer)
             assert str(self.folder).encode() not in answer
 
-    async def _answers(self, scope: dict[str, Any], pieces: list[bytes]) -> list[Any]:
-        left, sent = list(pieces), []
+    async def _answers(self, scope: dict[str, Any], batches: list[bytes]) -> list[Any]:
+        left, sent = list(batches), []
 
         async def receive() -> dict[str, Any]:
             if not left:

@@ -32,8 +32,8 @@ HANDLES = (4, 8, 12, 20)
 MEMORY = (128, 256, 512, 768, 1024)  # MiB of address space that a command may take from its start on
 MORE = (1, 16, 64, 256)  # MiB that it may still take once its workers have begun
 CLEARER = (
-    "import sys; from pathlib import Path; from usfda.features.store import clear_store\n"
-    "while True: clear_store(Path(sys.argv[1]))"
+    "import sys; from pathlib import Path; from usfda.features.cache import clear_cache\n"
+    "while True: clear_cache(Path(sys.argv[1]))"
 )
 
 

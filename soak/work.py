@@ -23,7 +23,7 @@ from conftest import write_photos
 
 from usfda.backbones.zoo import get_backbone
 from usfda.errors import InputError
-from usfda.features.store import FILES, Store
+from usfda.features.cache import FILES
 from usfda.modelfile import read_model_file
 
 from .process import Process, start
@@ -308,7 +308,7 @@ class Work:
         if newest is None:
             return {}
         try:
-            store = Store(folder, self.backbone.dim)
+            store = FeatureCache(folder, self.backbone.dim)
             with closing(sqlite3.connect(newest)) as db:
                 keys = [key for (key,) in db.execute("SELECT key FROM vectors")]
             found, vectors = store.find(keys)

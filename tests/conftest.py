@@ -1,4 +1,4 @@
-"""Small real data for all tests: textured images in class folders, shifted blobs of vectors, a store of one's own."""
+"""Small real data for all tests: textured images in class folders, shifted blobs of vectors, a cache of one's own."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ if importlib.util.find_spec("torch") is None:
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Every test has a feature store of its own: the default one is never touched."""
+    """Every test has a feature cache of its own: the default one is never touched."""
     folder = tmp_path_factory.mktemp("store")
     monkeypatch.setenv("USFDA_CACHE", str(folder))
     return folder

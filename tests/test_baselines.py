@@ -35,7 +35,7 @@ from usfda.experiments.baselines.shot import SHOT, entropy_threshold
 from usfda.experiments.baselines.shot import pseudo_labels as shot_labels
 from usfda.experiments.baselines.training import discriminator, domain_loss, normalised_entropy, reverse, warm_up
 from usfda.experiments.baselines.uan import UAN, batch_weight, transferability
-from usfda.features.store import clear_store, store_info
+from usfda.features.cache import cache_info, clear_cache
 from usfda.metrics import score_decision
 
 SOURCE_FREE = [name for name in BASELINES if get_baseline(name).source_free]
@@ -388,7 +388,7 @@ def test_divergence_is_an_error() -> None:
 
 
 def test_the_vendors_model_is_procured_once(cache: Path) -> None:
-    """For one source, seed and way; what comes from the store decides the same; a damaged file is made anew."""
+    """For one source, seed and way; what comes from the cache decides the same; a damaged file is made anew."""
     labelled, (X, _) = source([0, 1, 2, 3]), domain([0, 1, 8], 1.0)
     procurement = {"iterations": 12, "update_every": 5}
 
@@ -399,7 +399,7 @@ def test_the_vendors_model_is_procured_once(cache: Path) -> None:
         return baseline
 
     def kept() -> int:
-        return int(store_info(cache)["models"]["count"])
+        return int(cache_info(cache)["models"]["count"])
 
     first, again = learn("usfda"), learn("usfda")
     assert again.learning_seconds == first.learning_seconds > 0
@@ -422,7 +422,7 @@ def test_the_vendors_model_is_procured_once(cache: Path) -> None:
     assert learn("usfda").learning_seconds != first.learning_seconds
     learn("mixture")  # takes no longer to make than to read
     assert kept() == 6
-    clear_store(cache)
+    clear_cache(cache)
     assert kept() == 0
     baseline = get_baseline("usfda")(0, Config(cache=None), procurement=procurement)
     baseline.learn(labelled)

@@ -20,7 +20,7 @@ import usfda
 from usfda.cli.arguments import globals_first, share_of
 from usfda.cli.main import app, main
 from usfda.cli.output import console
-from usfda.features.store import store_info
+from usfda.features.cache import cache_info
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -285,12 +285,12 @@ def test_cache_commands(run: Run, photos: Path, tmp_path: Path, cache: Path) -> 
     run("procure", photos, "-o", tmp_path / "m.usfda", *QUICK)
     info = json.loads(run("cache", "info", "--json")[1])
     assert info["folder"] == str(cache)
-    (store,) = info["stores"].values()
+    (store,) = info["caches"].values()
     assert store["vectors"] == 48 + 216
     assert info["bytes"] > 264 * 1024
     assert "264 vectors" in run("cache", "info")[1]
     assert run("cache", "clear")[0] == 0
-    assert sum(store["vectors"] for store in json.loads(run("cache", "info", "--json")[1])["stores"].values()) == 0
+    assert sum(store["vectors"] for store in json.loads(run("cache", "info", "--json")[1])["caches"].values()) == 0
 
 
 def test_every_command_has_help_and_an_example(run: Run) -> None:
@@ -336,7 +336,7 @@ def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path, cache: Path) -> No
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a shell in the background ignores it
     )
     deadline = time.monotonic() + 120
-    while not any(store["vectors"] for store in store_info(cache)["stores"].values()):
+    while not any(store["vectors"] for store in cache_info(cache)["caches"].values()):
         assert time.monotonic() < deadline
         time.sleep(0.005)
     process.send_signal(signal.SIGINT)
@@ -406,7 +406,7 @@ def test_predict_without_a_store(run: Run, image_vendor: Path, new_photos: Path,
     (tmp_path / "file").touch()
     code, nowhere, said = run(*call, "--cache", tmp_path / "file")
     assert code == 0
-    assert said.count("cannot hold the feature store") == 1
+    assert said.count("cannot hold the feature cache") == 1
     assert "features are not kept" in said
     code, with_store, _ = run(*call)
     assert code == 0

@@ -31,7 +31,7 @@ from usfda.experiments.runner import Journal, Runner
 from usfda.experiments.runs import Record, Run, commit
 from usfda.experiments.tables import Summary, measured
 from usfda.experiments.tasks import Task, TaskReader
-from usfda.features.store import Store, clear_store, store_info
+from usfda.features.cache import FeatureCache, cache_info, clear_cache
 
 OWN = '''
 from __future__ import annotations
@@ -123,7 +123,7 @@ class Writes(Nearest):
 
 
 class Waits(Nearest):
-    """Looks at the vectors only after another process has had its time with the store."""
+    """Looks at the vectors only after another process has had its time with the cache."""
 
     Settings = Settings
 
@@ -429,13 +429,13 @@ def test_images_are_read_once(photos: Path, new_photos: Path, tmp_path: Path, ca
 
 
 def test_usfda_alone_needs_no_negatives(photos: Path, new_photos: Path, tmp_path: Path, cache: Path) -> None:
-    """The store then has a vector of every image, and of nothing else."""
+    """The cache then has a vector of every image, and of nothing else."""
     config = Config(threads=1, cache=cache)
 
     def vectors_with(method: str) -> int:
         task = Task("t", "t", photos, new_photos)
         compare([task], tmp_path, methods=[method], seeds=1, backbone="pixels", settings=QUICK, config=config)
-        return sum(store["vectors"] for store in store_info(cache)["stores"].values())
+        return sum(store["vectors"] for store in cache_info(cache)["caches"].values())
 
     images = len({file.read_bytes() for folder in (photos, new_photos) for file in folder.rglob("*.png")})
     assert vectors_with("mixture") == images
@@ -476,8 +476,8 @@ def test_clearing_the_store_changes_no_vector_of_a_running_comparison(own: str, 
     def disturb() -> None:
         while not all((tmp_path / f"started-{seed}").exists() for seed in (0, 1)):
             time.sleep(0.01)
-        clear_store(cache)
-        store = Store(cache / "features" / backbone.key[:32], backbone.dim)
+        clear_cache(cache)
+        store = FeatureCache(cache / "features" / backbone.key[:32], backbone.dim)
         rng = np.random.default_rng(0)
         store.append(keys, rng.random((len(keys), backbone.dim), np.float32))
         (tmp_path / "go").touch()
@@ -487,7 +487,7 @@ def test_clearing_the_store_changes_no_vector_of_a_running_comparison(own: str, 
     other.start()
     (disturbed,) = run("disturbed")
     other.join()
-    clear_store(cache)
+    clear_cache(cache)
     (calm,) = run("calm")
     assert disturbed.error is None
     assert disturbed.finished == 2

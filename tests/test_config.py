@@ -19,7 +19,7 @@ from conftest import blobs
 import usfda
 from usfda import Config, InputError, Model, ProcurementSettings, UsfdaSettings, adapt, load, procure
 from usfda.config import available_cores, default_cache
-from usfda.features.store import store_info
+from usfda.features.cache import cache_info
 
 FEW = ProcurementSettings(iterations=12, update_every=5)
 
@@ -68,7 +68,7 @@ class Watch:
 
 
 def test_two_configurations_do_not_disturb_each_other(photos: Path, new_photos: Path, tmp_path: Path) -> None:
-    """Two works at once in one process, each with a store, a progress and results of its own."""
+    """Two works at once in one process, each with a cache, a progress and results of its own."""
 
     def work(name: str, source: Path) -> tuple[Watch, np.ndarray]:
         watch = Watch()
@@ -82,7 +82,7 @@ def test_two_configurations_do_not_disturb_each_other(photos: Path, new_photos: 
         (watch_a, p_a), (watch_b, p_b) = (job.result() for job in jobs)
     assert dict(os.environ) == before
     assert watch_a.texts == watch_b.texts == ["source features (for every method)"]
-    counts = [sum(s["vectors"] for s in store_info(tmp_path / name)["stores"].values()) for name in ("a", "b")]
+    counts = [sum(s["vectors"] for s in cache_info(tmp_path / name)["caches"].values()) for name in ("a", "b")]
     assert counts == [48, 40]
     assert np.array_equal(p_a, work("c", photos)[1])
     assert np.array_equal(p_b, work("d", new_photos)[1])

@@ -20,8 +20,8 @@ from usfda.backbones.backbone import Backbone
 from usfda.backbones.zoo import get_backbone
 from usfda.data.images import MAX_FILE
 from usfda.data.reading import read
+from usfda.features.cache import cache_info, clear_cache
 from usfda.features.extract import Extractor
-from usfda.features.store import clear_store, store_info
 
 
 def samples_of(place: Any) -> Samples:
@@ -43,13 +43,13 @@ class Counting(Backbone):
 
 @dataclass(frozen=True)
 class Clearing(Counting):
-    """Another process clears the store while it runs, the first two times."""
+    """Another process clears the cache while it runs, the first two times."""
 
     cache: Path = Path()
 
     def run(self, images: np.ndarray) -> np.ndarray:
         if len(self.runs) < 2:
-            clear_store(self.cache)
+            clear_cache(self.cache)
         return super().run(images)
 
 
@@ -76,9 +76,9 @@ def test_features_are_those_of_the_backbone(photos: Path) -> None:
 def test_clearing_under_a_reader(photos: Path, cache: Path) -> None:
     found = extract(photos)
     before = found.X[:3]
-    clear_store(cache)
+    clear_cache(cache)
     assert np.array_equal(found.X[:3], before)
-    assert store_info(cache)["stores"] == {} or sum(s["vectors"] for s in store_info(cache)["stores"].values()) == 0
+    assert cache_info(cache)["caches"] == {} or sum(s["vectors"] for s in cache_info(cache)["caches"].values()) == 0
     assert np.array_equal(extract(photos).X[:3], before)
 
 
@@ -232,7 +232,7 @@ def test_where_nothing_can_be_written(photos: Path, tmp_path: Path, caplog: pyte
     (tmp_path / "file").touch()
     with caplog.at_level(logging.WARNING, "usfda"):
         found = extract(photos, config=Config(cache=tmp_path / "file"))
-    assert "cannot hold the feature store" in caplog.text
+    assert "cannot hold the feature cache" in caplog.text
     assert "features are not kept" in caplog.text
     assert np.array_equal(found.X[:], extract(photos).X[:])
 
@@ -282,7 +282,7 @@ def test_progress_is_shown_where_there_is_a_text(photos: Path, cache: Path) -> N
 
 
 def vectors_in(cache: Path) -> int:
-    return sum(store["vectors"] for store in store_info(cache)["stores"].values())
+    return sum(store["vectors"] for store in cache_info(cache)["caches"].values())
 
 
 def test_procure_goes_on_after_sigkill(tmp_path: Path, cache: Path) -> None:

@@ -23,8 +23,8 @@ from usfda.cli.ending import INTERRUPTED, explain
 from usfda.data.images import read_file
 from usfda.data.reading import read
 from usfda.data.samples import Samples
+from usfda.features.cache import clear_cache
 from usfda.features.extract import Extractor
-from usfda.features.store import clear_store
 from usfda.files import atomic_write
 
 
@@ -227,7 +227,7 @@ def test_no_image_is_begun_without_memory_to_give_up_with() -> None:
     assert not ended.stdout
 
 
-# The store
+# The cache
 
 
 def test_a_store_that_others_clear_all_the_time(tmp_path: Path, cache: Path) -> None:
@@ -239,9 +239,9 @@ def test_a_store_that_others_clear_all_the_time(tmp_path: Path, cache: Path) -> 
     class Cleared(type(extractor.engine)):  # type: ignore[misc]
         def map(self, function, items):  # type: ignore[no-untyped-def]
             yield from super().map(function, items)
-            clear_store(cache)
+            clear_cache(cache)
 
-    clear_store(cache)
+    clear_cache(cache)
     object.__setattr__(extractor, "engine", Cleared(1))
     assert (extractor.features(found).X[:] == expected.X[:]).all()
 

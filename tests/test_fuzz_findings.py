@@ -180,7 +180,7 @@ IMAGES = {
     "colours as bytes": tiff(*PIXELS, BITS, STRIP, (320, 1, MANY, bytes(MANY))),
     "rationals in EXIF of a PNG": png((b"eXIf", tiff((274, 5, MANY, bytes(8 * MANY))))),
     "scans": scans(MAX_SCANS + 1),
-    "pieces of EXIF": pieces_of_exif(MAX_EXIF + 1),
+    "batches of EXIF": pieces_of_exif(MAX_EXIF + 1),
     "comments": b"P2 2 2 9 " + b"#\n" * (MAX_COMMENTS + 1) + b"1 2 3 4",
     "a long AVIF": b"\0\0\0\x20ftypavif".ljust(MAX_AVIF + 1, b"\0"),
 }
@@ -189,7 +189,7 @@ FINE = {
     "EXIF of a TIFF": with_directory((0x829A, 5, 1, bytes(8))),
     "turned by EXIF of a PNG": png((b"eXIf", tiff((274, 3, 1, 6)))),
     "scans": scans(MAX_SCANS),
-    "pieces of EXIF": pieces_of_exif(MAX_EXIF),
+    "batches of EXIF": pieces_of_exif(MAX_EXIF),
     "comments": b"P2 2 2 9 " + b"#\n" * MAX_COMMENTS + b"1 2 3 4",
 }
 

@@ -117,7 +117,7 @@ def test_one_sample_decides_as_in_a_crowd(models: dict[str, Model], name: str) -
 
 @every_head
 def test_many_samples_decide_as_a_few(models: dict[str, Model], name: str) -> None:
-    """They are taken a piece at a time."""
+    """They are taken a batch at a time."""
     model = models[name]
     many = np.concatenate([SAMPLES] * (5000 // len(SAMPLES) + 1))
     assert model.predict_proba(many)[-len(SAMPLES) :] == pytest.approx(model.predict_proba(SAMPLES), abs=1e-5)

@@ -489,9 +489,9 @@ def test_a_stream_in_pieces_ends_where_all_at_once_does(vector_model: Model, tmp
     expected = np.where(np.isin(y, vector_model.classes_), y, "unknown")
     first, *rest = pieces_of(X, 10)
     model = adapt(vector_model, first)
-    for piece in rest:
-        model.save(tmp_path / "m.usfda")  # nothing but the file is left of the earlier pieces
-        model = adapt(load(tmp_path / "m.usfda"), piece, update=True)
+    for batch in rest:
+        model.save(tmp_path / "m.usfda")  # nothing but the file is left of the earlier batches
+        model = adapt(load(tmp_path / "m.usfda"), batch, update=True)
     card = model.deployment
     assert (card["samples"], card["earlier_samples"]) == (40, 360)
     head = model.head.tensors()
@@ -585,8 +585,8 @@ def test_an_update_tells_of_images_that_come_again(vector_model: Model) -> None:
     later = adapt(adapted, X[1::2], update=True)
     assert later.findings is not None
     assert later.findings.repeated == 0
-    for piece in (X, X[1::2]):
-        again = adapt(later, piece, update=True).findings
+    for batch in (X, X[1::2]):
+        again = adapt(later, batch, update=True).findings
         assert again is not None
         assert "were adapted to before and count twice" in again.sentences()[0]
 

@@ -9,8 +9,8 @@ from usfda import Config, Features
 from usfda.backbones.zoo import get_backbone
 from usfda.data.reading import read
 from usfda.data.samples import Samples
+from usfda.features.cache import cache_info
 from usfda.features.extract import Extractor
-from usfda.features.store import store_info
 from usfda.methods.usfda.negatives import compose, masks, negative_classes, plan, spline
 from usfda.stages.procure import composite_features
 
@@ -101,7 +101,7 @@ def test_composites_are_stored_and_shared_by_label_sets(photos: Path, config: Co
 
     def stored() -> int:
         assert config.cache is not None
-        return sum(s["vectors"] for s in store_info(config.cache)["stores"].values())
+        return sum(s["vectors"] for s in cache_info(config.cache)["caches"].values())
 
     three = features(["kind0", "kind1", "kind2"])
     before = stored()

@@ -21,11 +21,11 @@ from usfda import Config, Features, InputError, Model, Samples, load, procure
 from usfda.backbones.zoo import get_backbone
 from usfda.cli.main import main
 from usfda.data.reading import read
+from usfda.features.cache import FeatureCache, cache_info
 from usfda.features.cluster import Ray
 from usfda.features.engines import Threads
 from usfda.features.extract import Extractor
 from usfda.features.jobs import ImageJob
-from usfda.features.store import Store, store_info
 from usfda.methods.usfda.negatives import plan
 from usfda.stages.procure import composite_features
 
@@ -61,7 +61,7 @@ def features(source: Any, config: Config) -> Features:
 
 
 def vectors_in(cache: Path) -> int:
-    return sum(store["vectors"] for store in store_info(cache)["stores"].values())
+    return sum(store["vectors"] for store in cache_info(cache)["caches"].values())
 
 
 def rows_in(cache: Path) -> int:
@@ -86,7 +86,7 @@ def test_the_same_vectors_and_the_same_complaints(
         here = features(tmp_path, Config(cache=None))
         said = caplog.messages
         caplog.clear()
-        for config in (on_ray, on_ray, replace(on_ray, cache=None)):  # empty store, full store, none
+        for config in (on_ray, on_ray, replace(on_ray, cache=None)):  # empty cache, full store, none
             there = features(tmp_path, config)
             assert np.array_equal(there.X[:], here.X[:]), "bit for bit"
             assert (there.keys, there.paths) == (here.keys, here.paths)
@@ -178,7 +178,7 @@ def test_a_killed_worker_is_replaced(cluster: str, tmp_path: Path, cache: Path) 
     assert isinstance(source, Samples)
     m, notes = get_backbone("pixels"), tmp_path / "notes"
     notes.mkdir()
-    store = Store(cache / "features" / "killed", m.dim)
+    store = FeatureCache(cache / "features" / "killed", m.dim)
     killed: set[str] = set()
     got: list[int] = []
     for done in Ray(2, None).run(SlowJob(m, notes), source.paths, range(len(source)), store):

@@ -372,7 +372,7 @@ reproduce(chosen, Path({data!r}), Path({out!r}), seeds=1, backbone="pixels", set
 
 
 def test_same_seed_settings_and_versions_give_the_same_numbers(digits: Path, tmp_path: Path) -> None:
-    """A process that is really killed and called again, and the public names, with a store of their own, with what a
+    """A process that is really killed and called again, and the public names, with a cache of their own, with what a
     run's record says: the same numbers. Nothing is done twice, and what is drawn again is the same to the last byte."""
     out = tmp_path / "out"
     given = {"tests": Path(__file__).parent, "cache": tmp_path / "cache", "data": digits, "out": out}

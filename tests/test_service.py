@@ -234,11 +234,11 @@ def test_an_endless_body_is_cut_off(small: int) -> None:
             b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
             b"Transfer-Encoding: chunked\r\n\r\n"
         )
-        piece = b"--b\r\n" + b"x" * 9995
+        batch = b"--b\r\n" + b"x" * 9995
 
         def pour() -> None:
             for _ in range(100_000):
-                raw.sendall(b"%x\r\n%b\r\n" % (len(piece), piece))
+                raw.sendall(b"%x\r\n%b\r\n" % (len(batch), batch))
 
         with pytest.raises((ConnectionResetError, BrokenPipeError)):
             pour()

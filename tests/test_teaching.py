@@ -203,7 +203,7 @@ def test_every_figure_says_what_it_is_of(
     )
     later = load(file).findings
     assert later is not None
-    assert later.taught[0].images > findings.taught[0].images  # of all pieces, the last one among them
+    assert later.taught[0].images > findings.taught[0].images  # of all batches, the last one among them
     known = load(file).classes_[0]
     assert f"cluster 1 joins {known}" in said("teach", file, "--name", f"1={known}", "-o", file)
 

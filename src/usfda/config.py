@@ -55,7 +55,7 @@ class Config:
     threads : int
         Threads for decoding, for the backbone and for training. Default: all cores that the process may use.
     cache : Path or None
-        Folder of the feature store. With None nothing is stored.
+        Folder of the feature cache. With None nothing is stored.
     progress : Progress
         Shows the progress of long work. Default: nothing is shown.
     device : {"auto", "cpu", "cuda"}

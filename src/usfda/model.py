@@ -32,7 +32,7 @@ from .signing import verify
 from .urls import Url, fetched, place_of
 
 CHUNK = 512  # images at a time when predicting: memory does not depend on their number
-PIECE = 4096  # vectors at a time when deciding, likewise
+BATCH = 4096  # vectors at a time when deciding, likewise
 EXAMPLES = 5  # names of a cluster's most typical samples
 CANDIDATES = 5000  # samples of a cluster that they are chosen from, at most
 
@@ -174,8 +174,8 @@ class Model:
             Whether to give them, too: for a million samples of a thousand classes they would take 4 GB.
         """
         strictness = self.strictness if strictness is None else check_strictness(strictness)
-        starts = range(0, max(1, len(X)), PIECE)
-        found = (self._decide(X[i : i + PIECE], strictness) for i in starts)
+        starts = range(0, max(1, len(X)), BATCH)
+        found = (self._decide(X[i : i + BATCH], strictness) for i in starts)
         return joined(list(found)) if probabilities else joined([some.without_probabilities() for some in found])
 
     def _decide(self, v: np.ndarray, strictness: float) -> ProbabilisticDecision:
@@ -191,7 +191,7 @@ class Model:
         if networks is None:
             return None
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.concatenate([networks.ssm(X[i : i + PIECE]) for i in range(0, max(1, len(X)), PIECE)])
+            return np.concatenate([networks.ssm(X[i : i + BATCH]) for i in range(0, max(1, len(X)), BATCH)])
 
     def labels_of(self, decision: Decision) -> np.ndarray:
         """The class names of a decision, and ``unknown``."""
@@ -212,7 +212,7 @@ class Model:
     def transform(self, source: Any, *, config: Config | None = None) -> np.ndarray:
         """The vectors by which the head compares samples."""
         X = self._all(source, config)
-        return np.concatenate([self.head.latent(X[i : i + PIECE]) for i in range(0, len(X), PIECE)])
+        return np.concatenate([self.head.latent(X[i : i + BATCH]) for i in range(0, len(X), BATCH)])
 
     def features(self, source: Any, *, config: Config | None = None, text: str = "") -> Features:
         """The samples as vectors of this model's backbone; images that cannot be read are left out."""
@@ -231,16 +231,16 @@ class Model:
         config, samples = config or Config(), read(source)
         with config.progress(len(samples), "predict", "images") as advance:
             seen = 0
-            for found in self._pieces(samples, config):
+            for found in self._batches(samples, config):
                 names = [str(seen + i) for i in range(len(found))] if found.paths is None else map(str, found.paths)
                 yield from self._records(list(names), found.X, strictness)
                 advance(len(found))
                 seen += len(found)
             advance(len(samples) - seen)  # those that cannot be read
 
-    def _pieces(self, samples: Samples | Features, config: Config) -> Iterator[Features]:
+    def _batches(self, samples: Samples | Features, config: Config) -> Iterator[Features]:
         if isinstance(samples, Samples):
-            return self.extractor(config).pieces(samples, CHUNK)
+            return self.extractor(config).batches(samples, CHUNK)
         index = np.arange(len(samples))
         return (self._checked(samples[index[i : i + CHUNK]]) for i in range(0, len(index), CHUNK))
 

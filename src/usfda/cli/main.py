@@ -72,7 +72,7 @@ app = typer.Typer(
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-cache_app = typer.Typer(help="Show or clear the feature store.", no_args_is_help=True)
+cache_app = typer.Typer(help="Show or clear the feature cache.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 log = logging.getLogger("usfda")
 
@@ -86,7 +86,7 @@ def options(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads for decoding, the backbone and training; all cores by default.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder of the feature store (or `USFDA_CACHE`).")] = None,
+    cache: Annotated[Path | None, typer.Option(help="Folder of the feature cache (or `USFDA_CACHE`).")] = None,
     device: Annotated[str, typer.Option(help="Where networks run: `auto`, `cpu` or `cuda`.")] = "auto",
     verbose: Annotated[bool, typer.Option("--verbose", help="Say more; add the trace to an error.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no notes; warnings and results only.")] = False,
@@ -123,7 +123,7 @@ def predict(
         ),
     ] = None,
     strictness: Strictness = None,
-    no_store: Annotated[bool, typer.Option("--no-store", help="Neither read nor write the feature store.")] = False,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Neither read nor write the feature cache.")] = False,
     backbone: BackboneFile = None,
     signed_by: Signed = None,
     engine: Engine = "threads",
@@ -298,19 +298,19 @@ def demo(
 
 @cache_app.command("info")
 def cache_info(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """The folder and the size of the feature store.
+    """The folder and the size of the feature cache.
 
     Example: `usfda cache info --json`
     """
-    from ..features.store import store_info
+    from ..features.cache import cache_info
 
-    info = store_info(ctx.obj.cache)
+    info = cache_info(ctx.obj.cache)
     if as_json:
         print(json.dumps(info, indent=1))
         return
     out.print(f"{info['folder']}: {info['bytes'] / 1e6:.1f} MB")
-    for name, store in info["stores"].items():
-        out.print(f"  backbone {name[:12]}: {store['vectors']} vectors, {store['bytes'] / 1e6:.1f} MB")
+    for name, cache in info["caches"].items():
+        out.print(f"  backbone {name[:12]}: {cache['vectors']} vectors, {cache['bytes'] / 1e6:.1f} MB")
     if info["models"]["count"]:
         out.print(f"  vendors' models: {info['models']['count']}, {info['models']['bytes'] / 1e6:.1f} MB")
 
@@ -321,10 +321,10 @@ def cache_clear(ctx: typer.Context) -> None:
 
     Example: `usfda cache clear`
     """
-    from ..features.store import clear_store, store_info
+    from ..features.cache import cache_info, clear_cache
 
-    size = store_info(ctx.obj.cache)["bytes"]
-    clear_store(ctx.obj.cache)
+    size = cache_info(ctx.obj.cache)["bytes"]
+    clear_cache(ctx.obj.cache)
     log.info("cleared %.1f MB", size / 1e6)
 
 

@@ -33,7 +33,7 @@ MAX_FEATURES = 2**36  # bytes of a .npz that is fetched from a URL
 LARGE, RATIO = 2**28, 100  # bytes of an array, and how many times its size in the file: beyond both it is a bomb
 UNKNOWN = "unknown"  # the answer for what no class fits; no class may be called so
 FIRST_MARK = 0x300  # of the characters that change the one before them
-PIECE = 4096  # vectors that are looked at together: those of a file are never all in memory
+BATCH = 4096  # vectors that are looked at together: those of a file are never all in memory
 
 
 def read(
@@ -276,7 +276,7 @@ def _vectors(values: Any, where: str) -> np.ndarray:
 
 
 def _check_finite(X: Matrix, where: str) -> None:
-    finite = np.concatenate([np.isfinite(X[i : i + PIECE]).all(1) for i in range(0, max(1, len(X)), PIECE)])
+    finite = np.concatenate([np.isfinite(X[i : i + BATCH]).all(1) for i in range(0, max(1, len(X)), BATCH)])
     if len(bad := np.flatnonzero(~finite)):
         raise InputError(f"{where}: {len(bad)} rows have NaN or infinite values, the first is row {bad[0]}")
 

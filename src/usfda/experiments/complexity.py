@@ -33,7 +33,7 @@ ROWS = {
 
 
 class Complexity(PaperExperiment):
-    """Runs go one after the other, each with all threads and an empty store, so that M's seconds are measured, too."""
+    """Runs go one after the other, each with all threads and an empty cache, so that M's seconds are measured, too."""
 
     name = "complexity"
     version = 1

@@ -2,7 +2,7 @@
 
 A batch of items is a row of a Ray dataset, a few batches are a task, and workers with a core each take tasks as they
 can. Where a worker is killed, Ray starts another one and gives it the task again; a task's results count once. What a
-run that was killed as a whole has stored is known to the next one, whose workers get the keys of the store.
+run that was killed as a whole has stored is known to the next one, whose workers get the keys of the cache.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ import numpy as np
 
 from ..errors import InputError
 from . import jobs
+from .cache import KEY, FeatureCache
 from .engines import batches
 from .jobs import Done, Job
-from .store import KEY, Store
 
 log = logging.getLogger("usfda")
 
@@ -48,8 +48,8 @@ class Ray:
     threads: int
     address: str | None
 
-    def run(self, job: Job, items: Sequence[Any], index: Sequence[int], store: Store | None) -> Iterator[Done]:
-        """As every engine; what the store had at the beginning is known."""
+    def run(self, job: Job, items: Sequence[Any], index: Sequence[int], cache: FeatureCache | None) -> Iterator[Done]:
+        """As every engine; what the cache had at the beginning is known."""
         if not len(index):
             return
         ray = self.connect()
@@ -58,7 +58,7 @@ class Ray:
         tasks = min(-(-len(rows) // TASK), TASKS)
         gpu = job.backbone.device == "cuda"
         workers = max(1, min(tasks, int(ray.cluster_resources().get("GPU" if gpu else "CPU", 1))))
-        known = None if store is None else store.keys()
+        known = None if cache is None else cache.keys()
         # Both go to the workers by reference; they must last as long as a worker may have to be replaced.
         references = ray.put(job), ray.put(known)
         data = ray.data.from_items(rows, override_num_blocks=tasks).map(
@@ -74,7 +74,7 @@ class Ray:
                 for done in map(pickle.loads, table["done"].to_pylist()):
                     if isinstance(done, Exception):
                         raise done
-                    yield done if store is None else _fresh(done, store)
+                    yield done if cache is None else _fresh(done, cache)
         except ray.exceptions.RayError as error:  # whose message is a long trace, and the reason stands last
             reason = str(error).strip().split("\n")[-1]
             raise RuntimeError(
@@ -114,7 +114,7 @@ class Ray:
 
 
 class Worker:
-    """What a worker holds: the job with its backbone, and the keys of the store as it was."""
+    """What a worker holds: the job with its backbone, and the keys of the cache as it was."""
 
     def __init__(self, job: Any, known: Any, folder: str, release: str):
         import ray
@@ -144,7 +144,7 @@ class Worker:
         return found
 
 
-def _fresh(done: Done, store: Store) -> Done:
+def _fresh(done: Done, cache: FeatureCache) -> Done:
     """Without what has been stored since: two workers may have met the same content."""
-    new = store.find(done.new)[0] < 0
+    new = cache.find(done.new)[0] < 0
     return Done(done.keys, done.errors, [key for key, is_new in zip(done.new, new, strict=True) if is_new], done.X[new])

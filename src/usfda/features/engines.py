@@ -10,8 +10,8 @@ from typing import Any, Protocol, TypeVar
 
 from ..memory import THREAD, check_room
 from . import jobs
+from .cache import FeatureCache
 from .jobs import Done, Job
-from .store import Store
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -20,14 +20,14 @@ WINDOW = 256  # items that are handed out and not yet taken back: enough for all
 
 
 class Engine(Protocol):
-    """Runs a job on many items. It reads the store, if at all; only its caller writes there."""
+    """Runs a job on many items. It reads the cache, if at all; only its caller writes there."""
 
     @property
     def threads(self) -> int:
         """How many threads this machine has for the work."""
 
-    def run(self, job: Job, items: Sequence[Any], index: Sequence[int], store: Store | None) -> Iterator[Done]:
-        """The items at ``index``, batch by batch, in their order; what the store has is not computed again."""
+    def run(self, job: Job, items: Sequence[Any], index: Sequence[int], cache: FeatureCache | None) -> Iterator[Done]:
+        """The items at ``index``, batch by batch, in their order; what the cache has is not computed again."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,11 @@ class Threads:
         finally:
             pool.shutdown(cancel_futures=True)
 
-    def run(self, job: Job, items: Sequence[Any], index: Sequence[int], store: Store | None) -> Iterator[Done]:
-        """As every engine; the store is asked at the moment, so that what another process adds is found."""
+    def run(self, job: Job, items: Sequence[Any], index: Sequence[int], cache: FeatureCache | None) -> Iterator[Done]:
+        """As every engine; the cache is asked at the moment, so that what another process adds is found."""
 
         def known(keys: list[bytes]) -> Any:
-            return [False] * len(keys) if store is None else store.find(keys)[0] >= 0
+            return [False] * len(keys) if cache is None else cache.find(keys)[0] >= 0
 
         def work(batch: Sequence[int]) -> Done:
             return jobs.run(job, [(i, items[i]) for i in batch], known)

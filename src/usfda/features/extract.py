@@ -14,13 +14,13 @@ from ..backbones.backbone import Backbone
 from ..config import Config, Progress
 from ..data.samples import Chosen, Features, Items, Matrix, Place, Rows, Samples
 from ..errors import InputError
+from .cache import KEY, FeatureCache
 from .engines import Engine, Threads
 from .jobs import Done, ImageJob, Job
-from .store import KEY, Store
 
 log = logging.getLogger("usfda")
 
-ATTEMPTS = 4  # further passes over what is missing, should another process clear the store in the meantime
+ATTEMPTS = 4  # further passes over what is missing, should another process clear the cache in the meantime
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class Extractor:
     ----------
     backbone : Backbone
         M.
-    store : Store or None
+    cache : FeatureCache or None
         Keeps the vectors, so that none is computed twice. Without one they are held in memory.
     engine : Engine
         Where decoding and M run.
@@ -50,30 +50,30 @@ class Extractor:
     """
 
     backbone: Backbone
-    store: Store | None
+    cache: FeatureCache | None
     engine: Engine
     progress: Progress
 
     @classmethod
     def make(cls, backbone: Backbone, config: Config) -> Extractor:
-        """As ``config`` says; where the place of the store cannot be written, a warning says so and there is none."""
+        """As ``config`` says; where the place of the cache cannot be written, a warning says so and there is none."""
         if backbone.device != config.device:
             backbone = replace(backbone, device=config.device)
         engine: Engine = Threads(config.threads)
         if config.engine == "ray":
             from .cluster import Ray
 
-            # The name of the store says what M runs on: with "auto" another machine might choose otherwise.
+            # The name of the cache says what M runs on: with "auto" another machine might choose otherwise.
             on_gpu = backbone.providers[0] == "CUDAExecutionProvider"
             backbone = replace(backbone, device="cuda" if on_gpu else "cpu")
             engine = Ray(config.threads, config.address)
-        store = None
+        cache = None
         if config.cache is not None:
             try:
-                store = Store(config.cache / "features" / backbone.key[:32], backbone.dim)
+                cache = FeatureCache(config.cache / "features" / backbone.key[:32], backbone.dim)
             except InputError as error:
                 log.warning("%s; features are not kept, and a second run computes them again", error)
-        return cls(backbone, store, engine, config.progress)
+        return cls(backbone, cache, engine, config.progress)
 
     def features(self, samples: Samples, text: str = "") -> Features:
         """Vectors of the images that can be read; a warning names the others.
@@ -82,7 +82,7 @@ class Extractor:
         """
         return self._features(samples, self.extract(ImageJob(self.backbone), samples.paths, text))
 
-    def pieces(self, samples: Samples, size: int) -> Iterator[Features]:
+    def batches(self, samples: Samples, size: int) -> Iterator[Features]:
         """The same as they come, for about ``size`` consecutive images at a time, without labels."""
         unlabelled = samples.without_labels()
         for found in self._stream(ImageJob(self.backbone), samples.paths, size):
@@ -99,7 +99,7 @@ class Extractor:
         return Features(found.X, labels, self.backbone.sha256, paths, found.keys, (*samples.empty, *lost), skipped)
 
     def extract(self, job: Job, items: Sequence[Any], text: str = "") -> Extracted:
-        """Vectors of all items, which ``job`` reads; what the store has is not computed again."""
+        """Vectors of all items, which ``job`` reads; what the cache has is not computed again."""
         with self.progress(len(items) if text else 0, text, "images") as advance:
             (found,) = self._stream(job, items, len(items), advance)
         return found
@@ -107,46 +107,46 @@ class Extractor:
     def _stream(
         self, job: Job, items: Sequence[Any], size: int, advance: Callable[[int], None] = lambda n: None
     ) -> Iterator[Extracted]:
-        """Vectors of consecutive items, in pieces of at least ``size``; the last one may have fewer."""
-        piece, seen, made = _Piece(), 0, 0
-        for done in self.engine.run(job, items, range(len(items)), self.store):
-            self._take(piece, done)
+        """Vectors of consecutive items, in batches of at least ``size``; the last one may have fewer."""
+        batch, seen, made = _Batch(), 0, 0
+        for done in self.engine.run(job, items, range(len(items)), self.cache):
+            self._take(batch, done)
             advance(done.count)
             seen, made = seen + done.count, made + len(done.new)
-            if piece.count >= size and seen < len(items):
-                yield self._finished(piece, job, items)
-                piece = _Piece()
+            if batch.count >= size and seen < len(items):
+                yield self._finished(batch, job, items)
+                batch = _Batch()
         log.debug("%d of %d features were computed, the others were there already", made, seen)
-        yield self._finished(piece, job, items)
+        yield self._finished(batch, job, items)
 
-    def _take(self, piece: _Piece, done: Done) -> None:
+    def _take(self, batch: _Batch, done: Done) -> None:
         for i, key in done.keys.items():
-            piece.index.append(i)
-            piece.keys.append(key)
-        piece.errors.update(done.errors)
-        if self.store and done.new:
-            self.store.append(done.new, done.X)
+            batch.index.append(i)
+            batch.keys.append(key)
+        batch.errors.update(done.errors)
+        if self.cache and done.new:
+            self.cache.append(done.new, done.X)
         elif done.new:
-            piece.held.update(zip(done.new, done.X, strict=True))
+            batch.held.update(zip(done.new, done.X, strict=True))
 
-    def _finished(self, piece: _Piece, job: Job, items: Sequence[Any]) -> Extracted:
+    def _finished(self, batch: _Batch, job: Job, items: Sequence[Any]) -> Extracted:
         for attempt in range(ATTEMPTS + 1):
-            index = np.frombuffer(piece.index, np.int64) if piece.index else np.empty(0, np.int64)
-            if self.store is None:
+            index = np.frombuffer(batch.index, np.int64) if batch.index else np.empty(0, np.int64)
+            if self.cache is None:
                 empty = np.empty((0, self.backbone.dim), np.float32)
-                X = np.stack([piece.held[key] for key in piece.keys]) if piece.index else empty
-                return Extracted(X, index, piece.keys, piece.errors)
-            rows, vectors = self.store.find(piece.keys)
+                X = np.stack([batch.held[key] for key in batch.keys]) if batch.index else empty
+                return Extracted(X, index, batch.keys, batch.errors)
+            rows, vectors = self.cache.find(batch.keys)
             if (rows >= 0).all():
-                return Extracted(Rows(vectors, rows), index, piece.keys, piece.errors)
-            if attempt < ATTEMPTS:  # here, because an engine elsewhere may have its hands full with the next piece
-                again = _Piece(errors=piece.errors)
-                for done in Threads(self.engine.threads).run(job, items, index.tolist(), self.store):
+                return Extracted(Rows(vectors, rows), index, batch.keys, batch.errors)
+            if attempt < ATTEMPTS:  # here, because an engine elsewhere may have its hands full with the next batch
+                again = _Batch(errors=batch.errors)
+                for done in Threads(self.engine.threads).run(job, items, index.tolist(), self.cache):
                     self._take(again, done)
-                piece = again
-        log.warning("others clear the feature store as fast as it is filled; features are held in memory")
-        alone, again = replace(self, store=None), _Piece(errors=piece.errors)
-        for done in Threads(self.engine.threads).run(job, items, list(piece.index), None):
+                batch = again
+        log.warning("others clear the feature cache as fast as it is filled; features are held in memory")
+        alone, again = replace(self, cache=None), _Batch(errors=batch.errors)
+        for done in Threads(self.engine.threads).run(job, items, list(batch.index), None):
             alone._take(again, done)
         return alone._finished(again, job, items)
 
@@ -170,13 +170,13 @@ class Keys(Items[bytes]):
 
 
 @dataclass
-class _Piece:
+class _Batch:
     """What is known so far of some images; results come in the order of the images."""
 
     index: array[int] = field(default_factory=lambda: array("q"))
     keys: Keys = field(default_factory=Keys)
     errors: dict[int, str] = field(default_factory=dict)
-    held: dict[bytes, np.ndarray] = field(default_factory=dict)  # instead of a store
+    held: dict[bytes, np.ndarray] = field(default_factory=dict)  # instead of a cache
 
     @property
     def count(self) -> int:

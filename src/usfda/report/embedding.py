@@ -18,7 +18,7 @@ DIMENSIONS = 50  # that it sees: more slow it down and are mostly noise
 NEIGHBOURS = 5  # that the place of another sample is the weighted mean of
 STEPS = 500  # of t-SNE; the picture hardly changes in the second half of the usual thousand
 FEWEST = 5  # samples that t-SNE makes sense for; fewer are placed by their principal components
-PIECE = 4096  # rows at a time: memory does not depend on their number
+BATCH = 4096  # rows at a time: memory does not depend on their number
 
 
 def embed(model: Model, X: Matrix, config: Config, most: int = MOST) -> np.ndarray:
@@ -46,8 +46,8 @@ def embed(model: Model, X: Matrix, config: Config, most: int = MOST) -> np.ndarr
         rest = np.setdiff1d(np.arange(len(X)), some)
         if len(rest):
             between = KNeighborsRegressor(NEIGHBOURS, weights="distance").fit(reduced, placed)
-            for start in range(0, len(rest), PIECE):
-                rows = rest[start : start + PIECE]
+            for start in range(0, len(rest), BATCH):
+                rows = rest[start : start + BATCH]
                 places[rows] = between.predict(_wide(pca.transform(compared(X[rows]))))
                 advance(len(rows))
     filled: np.ndarray = (places - places.min(0)) / np.maximum(np.ptp(places, axis=0), 1e-12)

@@ -34,7 +34,7 @@ class Task:
     output : Path
         The file to write.
     images : sequence of str
-        Names of the kept images: files, whose vectors are in the store, or the sha256 of images in memory.
+        Names of the kept images: files, whose vectors are in the cache, or the sha256 of images in memory.
     first : int
         From which of them on they are new to the model.
     seen : int
@@ -42,7 +42,7 @@ class Task:
     vectors : array or None
         Of images in memory.
     cache : Path or None
-        Of the store.
+        Of the cache.
     threads : int
         For the process.
     """

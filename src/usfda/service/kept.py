@@ -1,7 +1,7 @@
 """The images that are kept for an adaptation: as they were uploaded, each content once, with its vector.
 
-They lie in memory, or in a folder: ``images/NUMBER-SHA256.jpg``, numbered as they arrived, and the feature store. A
-file appears when it is complete, so that a kill leaves an image whole or not at all. Vectors go to the store many at a
+They lie in memory, or in a folder: ``images/NUMBER-SHA256.jpg``, numbered as they arrived, and the feature cache. A
+file appears when it is complete, so that a kill leaves an image whole or not at all. Vectors go to the cache many at a
 time; those that a kill takes away are made again when they are needed.
 """
 
@@ -183,7 +183,7 @@ class OnDisk(Kept[Path]):
     folder : Path
         Of the service's data.
     backbone : Backbone
-        Whose vectors the feature store holds.
+        Whose vectors the feature cache holds.
     seen, most, most_bytes, most_gone : int
         As of ``Kept``.
     """
@@ -191,12 +191,12 @@ class OnDisk(Kept[Path]):
     def __init__(self, folder: Path, backbone: Backbone, seen: int, most: int, most_bytes: int, most_gone: int):
         super().__init__(seen, most, most_bytes, most_gone)
         self._folder = folder / "images"
-        store = Extractor.make(backbone, Config(cache=folder)).store
-        if store is None:
+        cache = Extractor.make(backbone, Config(cache=folder)).cache
+        if cache is None:
             raise InputError(f"{folder}: cannot be written; give another folder with --data")
-        self._store = store
+        self._cache = cache
         self._storing = Lock()
-        self._unstored: dict[bytes, np.ndarray] = {}
+        self._uncached: dict[bytes, np.ndarray] = {}
         self._folder.mkdir(exist_ok=True)
         clear_parts(self._folder, NAME.pattern)
         for file in sorted(self._folder.iterdir()):
@@ -214,10 +214,10 @@ class OnDisk(Kept[Path]):
             return None
 
     def vectors(self, keys: Sequence[bytes]) -> tuple[list[bytes], Matrix]:
-        """Those that the store has: of another backbone than the present one it may have none."""
+        """Those that the cache has: of another backbone than the present one it may have none."""
         self.close()
         try:
-            rows, vectors = self._store.find(keys)
+            rows, vectors = self._cache.find(keys)
         except InputError as error:  # no reason not to answer: they are made again
             log.warning("kept vectors cannot be read: %s", error)
             return [], np.empty((0, 0), np.float32)
@@ -225,7 +225,7 @@ class OnDisk(Kept[Path]):
         return [keys[i] for i in found.tolist()], np.asarray(vectors[rows[found]])
 
     def target(self, places: Sequence[Place[Path]]) -> Samples:
-        """Files, whose vectors the store has."""
+        """Files, whose vectors the cache has."""
         self.close()
         return Samples([place.where for place in places])
 
@@ -237,17 +237,17 @@ class OnDisk(Kept[Path]):
                 out.write(image.content)
             yield image.key, Place(number, len(image.content), file)
         with self._storing:
-            self._unstored |= {image.key: image.vector.copy() for image in images}
-        if len(self._unstored) >= STORED:
+            self._uncached |= {image.key: image.vector.copy() for image in images}
+        if len(self._uncached) >= STORED:
             self.close()
 
     def close(self) -> None:
-        """Store the vectors that are not stored yet; where the disk is full, they are made again when it is not."""
+        """Write the vectors that are not cached yet; where the disk is full, they are made again when it is not."""
         with self._storing:
-            if self._unstored:
-                vectors, self._unstored = self._unstored, {}
+            if self._uncached:
+                vectors, self._uncached = self._uncached, {}
                 try:
-                    self._store.append(list(vectors), np.stack(list(vectors.values())))
+                    self._cache.append(list(vectors), np.stack(list(vectors.values())))
                 except InputError as error:
                     log.warning("vectors of %s are not kept: %s", count(len(vectors), "image"), error)
 

@@ -46,7 +46,7 @@ def compare(before: Model, after: Model, features: Features) -> dict[str, Any]:
 
 
 def run(task: Mapping[str, Any], X: np.ndarray | None, tell: Callable[[dict[str, Any]], None]) -> None:
-    """Adapt to images, whose vectors are given or in the store, write the model, and tell what was found."""
+    """Adapt to images, whose vectors are given or in the cache, write the model, and tell what was found."""
     tell({"progress": BEGUN})
     from ..stages.adapt import adapt  # which takes seconds, longer than all else where the images are few
 

@@ -17,7 +17,7 @@ from ..backbones.zoo import DEFAULT, get_backbone
 from ..card import Card, canonical
 from ..config import Config
 from ..data.images import read_file
-from ..data.reading import PIECE, check_source, read
+from ..data.reading import BATCH, check_source, read
 from ..data.samples import Features, LabelledFeatures, Matrix, Place
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
@@ -260,7 +260,7 @@ def composite_features(source: Features, made: Composites, extractor: Extractor)
 def _warn_of_contradictions(features: LabelledFeatures) -> None:
     """Say which samples are the same but for their labels."""
     X, y, labels, paths = features.X, features.y, features.labels, features.paths
-    rows = (row.tobytes() for i in range(0, len(X), PIECE) for row in X[i : i + PIECE])
+    rows = (row.tobytes() for i in range(0, len(X), BATCH) for row in X[i : i + BATCH])
     content = np.fromiter(map(hash, features.keys or rows), np.int64, len(X))  # of a million, 8 MB
     order = np.lexsort((y, content))
     one, other = order[:-1], order[1:]

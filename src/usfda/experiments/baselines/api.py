@@ -70,7 +70,7 @@ class Baseline(ABC):
         return {}
 
     def prepare(self, source: LabelledFeatures) -> None:  # noqa: B027  (most have nothing of the kind)
-        """Compute what runs of all seeds share and keep in the store: once, with all threads, before any run."""
+        """Compute what runs of all seeds share and keep in the cache: once, with all threads, before any run."""
 
     def learn(self, source: LabelledFeatures) -> None:  # noqa: B027  (a baseline that trains on both sides has no such stage)
         """The vendor's stage, before any target is known. A source-free baseline keeps no source sample.

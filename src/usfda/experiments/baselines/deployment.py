@@ -133,7 +133,7 @@ class Usfda(Mixture):
         self.training_set(source)
 
     def learn(self, source: LabelledFeatures) -> None:
-        """A model that was procured before from the same source in the same way is read from the store."""
+        """A model that was procured before from the same source in the same way is read from the cache."""
         cache, negatives = self.config.cache, self.settings.negatives
         if cache is None:
             self.model = self.procure(source, negatives)

@@ -1,11 +1,11 @@
-"""The feature store: vectors by the content they stand for, on disk.
+"""The feature cache: vectors by the content they stand for, on disk.
 
-A store is a folder with ``index-N.sqlite``, a table that gives the row and the checksum of every key, and
+A cache is a folder with ``index-N.sqlite``, a table that gives the row and the checksum of every key, and
 ``vectors-N.bin``, the rows, which readers map into memory. The highest N counts:
 
 * A row is written behind all others and never again; its key is entered afterwards, in the same transaction, which is
   also the lock between threads and processes. What a killed process leaves of a row has no key.
-* Clearing a store starts number N+1 and then unlinks what is lower. Whoever has mapped the old vectors keeps them, and
+* Clearing a cache starts number N+1 and then unlinks what is lower. Whoever has mapped the old vectors keeps them, and
   no number, so no row, ever stands for other vectors. An index that is damaged is left behind in the same way, and
   two processes that both find it damaged both go on with the same N+1.
 * The checksum is over key and vector: whatever happens to either file, a vector is the right one or absent.
@@ -46,10 +46,10 @@ LOOK_UP = "SELECT row, crc FROM vectors WHERE key = ?"
 PLACE = {sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR}
 KEY = 32  # bytes of a key, a sha256
 PATIENCE = 60  # seconds to wait while others write
-ATTEMPTS = 10  # at an index, should others clear the store again and again
+ATTEMPTS = 10  # at an index, should others clear the cache again and again
 
 
-class Store:
+class FeatureCache:
     """Vectors by key.
 
     Threads may share it, and processes its folder; to another process it goes as its folder.
@@ -57,14 +57,14 @@ class Store:
     Parameters
     ----------
     folder : Path
-        The store's own folder, which is made if there is none.
+        The cache's own folder, which is made if there is none.
     dim : int
         The size of a vector.
 
     Raises
     ------
     InputError
-        If the folder cannot hold a store, or later, if it cannot any more, as on a full disk.
+        If the folder cannot hold a cache, or later, if it cannot any more, as on a full disk.
     """
 
     def __init__(self, folder: Path, dim: int):
@@ -140,7 +140,7 @@ class Store:
                         continue  # cleared meanwhile
                     if getattr(error, "sqlite_errorcode", sqlite3.SQLITE_CORRUPT) & 0xFF in PLACE:
                         raise
-                    log.warning("%s: damaged (%s); the feature store starts anew", index, error)
+                    log.warning("%s: damaged (%s); the feature cache starts anew", index, error)
                     _start(self.folder, number + 1)
         except OSError as error:
             if error.errno == errno.ENOMEM:  # another place would not help
@@ -151,25 +151,25 @@ class Store:
         raise self._error("its files vanish as fast as they are made")
 
     def _error(self, reason: str) -> InputError:
-        return InputError(f"{self.folder}: cannot hold the feature store ({reason}); make room there or set --cache")
+        return InputError(f"{self.folder}: cannot hold the feature cache ({reason}); make room there or set --cache")
 
 
-def store_info(cache: Path) -> dict[str, Any]:
-    """Place and size of the store: vectors by backbone, and the models of vendors that experiments share."""
-    stores = {}
-    for folder in _stores(cache):
+def cache_info(cache: Path) -> dict[str, Any]:
+    """Place and size of the cache: vectors by backbone, and the models of vendors that experiments share."""
+    caches = {}
+    for folder in _caches(cache):
         if size := sum(map(_size, folder.iterdir())):
-            stores[folder.name] = {"vectors": _count(folder), "bytes": size}
+            caches[folder.name] = {"vectors": _count(folder), "bytes": size}
     sizes = [_size(file) for file in (cache / "vendors").glob("*.usfda")]
-    total = sum(store["bytes"] for store in stores.values()) + sum(sizes)
+    total = sum(one["bytes"] for one in caches.values()) + sum(sizes)
     models = {"count": len(sizes), "bytes": sum(sizes)}
-    return {"folder": str(cache), "bytes": total, "stores": stores, "models": models}
+    return {"folder": str(cache), "bytes": total, "caches": caches, "models": models}
 
 
-def clear_store(cache: Path) -> None:
-    """Empties the store, also while others use it: they keep what they have read."""
+def clear_cache(cache: Path) -> None:
+    """Empties the cache, also while others use it: they keep what they have read."""
     try:
-        for folder in _stores(cache):
+        for folder in _caches(cache):
             _start(folder, _newest(folder) + 1)
         for file in (cache / "vendors").glob("*.usfda"):
             with FileLock(f"{file}.lock"):  # not between a process's writing and reading it; the lock's own file stays
@@ -178,7 +178,7 @@ def clear_store(cache: Path) -> None:
         raise InputError(f"{cache}: cannot be cleared ({error})") from None
 
 
-def _stores(cache: Path) -> list[Path]:
+def _caches(cache: Path) -> list[Path]:
     return sorted({index.parent for index in (cache / "features").glob("*/index-*.sqlite")})
 
 
