@@ -23,7 +23,7 @@ from conftest import write_photos
 
 from usfda.backbones.zoo import get_backbone
 from usfda.errors import InputError
-from usfda.features.cache import FILES
+from usfda.features.cache import FILES, FeatureCache
 from usfda.modelfile import read_model_file
 
 from .process import Process, start
