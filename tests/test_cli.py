@@ -52,7 +52,7 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     assert "6 negative classes, composite" in said
     for part in (
         "features (for every method)",
-        "class statistics (for method mixture)",
+        "class_statistics (for method mixture)",
         "negatives (for method usfda)",
     ):
         assert f"{part}: " in said
@@ -225,7 +225,7 @@ def test_an_error_is_said_whatever_an_interrupt_left(capfd: pytest.CaptureFixtur
         (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0,sofa"], 2, "no class sofa"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--backbone", "resnet"], 2, "no backbone"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--negatives", "none"], 2, "choose from composite, latent, prior"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--for", "both"], 2, "choose from all, usfda, paper"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--for", "both"], 2, "choose from all, mixture, usfda"),
         (["procure", "{photos}", "-o", "{tmp}"], 2, "is a folder"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--set", "alpha=much"], 2, "alpha takes a number"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--set", "beta=1"], 2, "the settings are iterations"),
@@ -466,7 +466,7 @@ def test_files_for_one_method(run: Run, photos: Path, new_photos: Path, tmp_path
         code, _, notes = run("procure", photos, "-o", file, *QUICK, "--for", method)
         assert code == 0
         assert ("negatives (for method usfda)" in notes) == (method != "mixture")
-        assert ("class statistics (for method mixture)" in notes) == (method != "usfda")
+        assert ("class_statistics (for method mixture)" in notes) == (method != "usfda")
         head = "class-means" if method == "mixture" else "source-network"
         assert f"with head {head}," in notes
         shown = run("inspect", file)[1]

@@ -458,7 +458,7 @@ def other_shapes() -> Iterator[tuple[str, str, Callable[[dict[str, np.ndarray]],
     yield "source", "networks that it needs are missing", lambda t: [t.pop(n) for n in list(t) if n[:3] == "F_s"]
     yield (
         "mixture",
-        "class statistics that it needs are missing",
+        "class_statistics that it needs are missing",
         lambda t: [t.pop(n) for n in list(t) if n[:16] == "class_statistics"],
     )
     yield "mixture", "mixture has 2 components for 3 classes", components(2)

@@ -435,7 +435,7 @@ def test_a_missing_part_is_named_with_the_command(models_for: dict[str, Model], 
 
 def test_what_a_file_is_for_is_checked_first(photos: Path) -> None:
     X, y = blobs([0, 1], 5)
-    with pytest.raises(InputError, match="no method 'both'; choose from all, usfda, paper"):
+    with pytest.raises(InputError, match="no method 'both'; choose from all, mixture, usfda"):
         procure(X, y, method="both")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no negatives 'none'; choose from composite, latent, prior"):
         procure(X, y, negatives="none")  # type: ignore[arg-type]
