@@ -222,7 +222,7 @@ def test_a_large_backbone_runs_in_smaller_batches() -> None:
     graph = helper.make_graph(nodes, "deep", [x], [v])
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     large = Backbone("x", content, RECORD | {"input_size": [3, 1024, 1024]})
-    assert large.batch_size == 2**31 // large.cost.bytes_per_image == 4
+    assert large.batch_size == 2**31 // large.cost.memory_per_image == 4
 
 
 def test_the_key_depends_on_graph_and_record() -> None:

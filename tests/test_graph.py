@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import measured
 import numpy as np
 import onnxruntime
 import pytest
@@ -677,3 +678,64 @@ def test_a_file_that_is_of_onnxruntimes_own_format_too_is_refused() -> None:
     content = model.SerializeToString()
     assert content[4:8] == b"ORTM"
     refused(content, "of onnxruntime's own format")
+
+
+# Memory: onnxruntime takes more than the outputs of the nodes
+
+
+def conv(channels: int, pad: int) -> ModelProto:
+    """A convolution to a few channels of a large picture, which is mostly padding."""
+    model = build(f"y = Conv <pads = [{pad}, {pad}, {pad}, {pad}]> (image, w)", end=POOLED.replace("image", "y"))
+    model.graph.initializer.append(numpy_helper.from_array(np.ones((channels, 3, 1, 1), np.float32), "w"))
+    return model
+
+
+def halves(op: str) -> ModelProto:
+    """An operator on large tensors in half precision."""
+    body = f"""c = Cast <to = 10> (image) r = Constant <value_ints = [1, 1, 400, 400]> () t = Tile (c, r)
+    a = {op} (t) p = GlobalAveragePool (a) q = Cast <to = 1> (p) v = Flatten (q)"""
+    return build(body, opset=24, end="")
+
+
+SESSION = """
+import numpy as np
+from usfda.backbones import backbone
+from usfda.errors import InputError
+record = {"input_size": [3, 8, 8], "crop_pct": 1, "interpolation": "bicubic", "mean": [0.5] * 3, "std": [0.5] * 3}
+"""
+RUN = """
+graph = backbone.Backbone("x", content, record)
+try:
+    graph.run(np.zeros((1, 8, 8, 3), np.uint8))
+    print(graph.cost.memory_per_image)
+except InputError as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize(
+    "model",
+    [*(conv(channels, 700) for channels in (1, 2, 8, 16)), *map(halves, ("HardSwish", "Mish", "Sigmoid", "Swish"))],
+    ids=["1 channel", "2 channels", "8 channels", "16 channels", "HardSwish", "Mish", "Sigmoid", "Swish"],
+)
+def test_a_graph_takes_no_more_memory_than_was_counted(model: ModelProto) -> None:
+    content = model.SerializeToString()
+    taken, counted = measured.run(f"{SESSION}\ncontent = {content!r}", RUN)
+    assert int(counted) > 2**26
+    assert taken < int(counted) / 2**20 + 64  # the session and the runtime
+
+
+def test_convolution_to_one_channel_counts_as_many_as_are_laid_out_together() -> None:
+    refused(conv(1, 4064), "needs more than 2147483648 bytes of memory for one image")
+
+
+def test_memory_is_bounded_whatever_was_counted() -> None:
+    """The count is put out of action: what remains is the bound of the runtime."""
+    setup = f"""{SESSION}
+from usfda.backbones import graph
+graph.memory_per_image = lambda node, outputs: 0
+backbone.MOST_BYTES = 2**28
+content = {conv(1, 4064).SerializeToString()!r}"""
+    taken, said = measured.run(setup, RUN)
+    assert said.startswith("backbone x: onnxruntime cannot run it")
+    assert taken < 256 + 64

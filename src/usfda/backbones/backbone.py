@@ -7,23 +7,24 @@ import json
 import math
 import os
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
-from ..config import Device
+from ..config import Device, available_cores
 from ..data.images import decode
 from ..errors import InputError
 from ..memory import THREAD, check_room, ran_out
-from .graph import GraphCost, check_graph
+from .graph import MAX_CONTENT, GraphCost, check_graph
 
 RECORD_KEYS = ("input_size", "crop_pct", "interpolation", "mean", "std")  # of timm's pretrained_cfg
 MAX_SIDE = 2048  # of a prepared image; the largest published backbones take 1,024
 PREPARATION = 2  # part of a feature's key: raise it whenever the same file would give other pixels
 BATCH = 16  # images that run at once; more are no faster and hold more memory
 BATCH_BYTES = 2**31  # what the intermediate tensors of one batch may take; a large backbone gets smaller batches
+MOST_BYTES = available_cores() * BATCH_BYTES + MAX_CONTENT  # of tensors at once in all threads, and of packed weights
 
 
 @dataclass(frozen=True)
@@ -91,6 +92,9 @@ class Backbone:
         options.log_severity_level = 4  # what it says reaches the user through our own errors
         # A file can be ONNX, which was checked, and at once of onnxruntime's own format, which would run in its place.
         options.add_session_config_entry("session.load_model_format", "ONNX")
+        bound_memory()
+        options.add_session_config_entry("session.use_env_allocators", "1")
+        options.add_session_config_entry("session.use_device_allocator_for_initializers", "1")  # weights do not count
         try:
             return runtime.InferenceSession(self.onnx, options, providers=self.providers)
         except Exception as error:
@@ -114,7 +118,7 @@ class Backbone:
     @cached_property
     def batch_size(self) -> int:
         """How many images run at once, so that their intermediate tensors stay within a bound."""
-        return max(1, min(BATCH, BATCH_BYTES // max(1, self.cost.bytes_per_image)))
+        return max(1, min(BATCH, BATCH_BYTES // max(1, self.cost.memory_per_image)))
 
     def prepare(self, content: bytes | Image.Image) -> np.ndarray:
         """The content of an image file, upright, scaled and centre-cropped in one step: uint8 (height, width, 3)."""
@@ -180,6 +184,16 @@ def load_onnxruntime() -> Any:
         if not chosen:
             os.environ.pop(name, None)
     return onnxruntime
+
+
+@cache
+def bound_memory() -> None:
+    """Bound what all sessions of this process take for tensors, whatever they were counted to take."""
+    runtime = load_onnxruntime()
+    kind, use = runtime.OrtAllocatorType.ORT_ARENA_ALLOCATOR, runtime.OrtMemType.DEFAULT
+    arena = {"max_mem": MOST_BYTES, "arena_extend_strategy": -1, "initial_chunk_size_bytes": -1,
+             "max_dead_bytes_per_chunk": -1}  # fmt: skip
+    runtime.create_and_register_allocator(runtime.OrtMemoryInfo("Cpu", kind, 0, use), runtime.OrtArenaCfg(arena))
 
 
 def check_record(record: Any, where: str) -> dict[str, Any]:

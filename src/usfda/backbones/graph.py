@@ -14,6 +14,7 @@ import onnx
 from onnx import TensorProto as Types
 
 from ..errors import InputError
+from .memory import memory_per_image
 from .sizes import BATCH, DOMAINS, MAX_BYTES, Node, bytes_per_image, operations_per_image, outputs_of
 from .tensors import PLAIN, Refusal, Tensor, need, read_weight, word
 
@@ -61,6 +62,7 @@ class GraphCost:
     bytes_per_image: int  # the image and the outputs of all nodes, as if none were freed
     operations_per_image: int  # multiply-adds
     dim: int  # the size of its vector
+    memory_per_image: int  # bytes_per_image, and what onnxruntime takes beside them: padding and copies
 
 
 def check_graph(content: bytes, name: str, size: tuple[int, int]) -> GraphCost:
@@ -162,7 +164,7 @@ def _analyse(model: Any, size: tuple[int, int]) -> GraphCost:
     if len(opsets) != 1 or opsets[0] not in OPSETS:
         raise Refusal(f"must be of one opset from {OPSETS[0]} to {OPSETS[-1]}")
     tensors: dict[str, Tensor] = {}
-    memory = operations = 0
+    operations = 0
 
     def add(name: str, tensor: Tensor) -> None:
         if not name or name in tensors:
@@ -174,13 +176,14 @@ def _analyse(model: Any, size: tuple[int, int]) -> GraphCost:
     name, image = _image(graph, tensors, size)
     add(name, image)
     batch = image.shape[0]
-    memory = bytes_per_image(image)
+    size_of_all = memory = bytes_per_image(image)
     for proto in graph.node:
         node = Node(proto, opsets[0], tensors)
         try:
             with np.errstate(all="ignore"):
                 outputs = outputs_of(node)
-            memory += sum(bytes_per_image(tensor) for tensor in outputs)
+            size_of_all += sum(bytes_per_image(tensor) for tensor in outputs)
+            memory += memory_per_image(node, outputs)
             operations += operations_per_image(node, outputs)
         except Refusal:
             raise
@@ -196,4 +199,5 @@ def _analyse(model: Any, size: tuple[int, int]) -> GraphCost:
     if first is None or len(first.shape) != 2 or first.shape[0] != batch or not 0 < first.shape[1] < BATCH:
         raise Refusal("its first output must be (batch, dimensions), pooled")
     images = 1 if batch == BATCH else batch
-    return GraphCost(-(-memory // images), -(-operations // images), first.shape[1])
+    size_of_all, operations, memory = (-(-total // images) for total in (size_of_all, operations, memory))
+    return GraphCost(size_of_all, operations, first.shape[1], memory)

@@ -20,7 +20,7 @@ from onnx.numpy_helper import from_array
 
 from .tensors import FOLLOWED, MAX_RANK, PLAIN, SMALL, STORAGE, Refusal, Shape, Tensor, need, objects, read_weight, word
 
-MAX_BYTES = 2**31  # of all tensors that come into being for one image
+MAX_BYTES = 2**31  # of all tensors that come into being for one image, with what onnxruntime adds to them
 DOMAINS = ("", "ai.onnx")
 
 # Operators, by how the size of their output follows. Left out although some backbone may want them: Einsum, LRN,
