@@ -9,9 +9,10 @@ import subprocess
 import sys
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import measured
 import numpy as np
 import pytest
 from onnx import ModelProto, TensorProto, helper
@@ -22,7 +23,8 @@ from fuzz.uploads import Fuzzed, form, request
 from usfda import InputError, load
 from usfda.backbones.graph import MAX_OPERATIONS, check_graph
 from usfda.cli.arguments import pairs_of
-from usfda.data.images import MAX_AVIF, MAX_COMMENTS, MAX_EXIF, MAX_SCANS, MAX_TAGS, decode
+from usfda.data.containers import MAX_BYTES, MAX_COMMENT, MAX_PARTS
+from usfda.data.images import MAX_COMMENTS, MAX_EXIF, MAX_SCANS, MAX_TAGS, decode
 from usfda.data.reading import class_names, read
 from usfda.data.samples import MAX_NAME
 from usfda.errors import UnreadableImage
@@ -172,6 +174,77 @@ def with_directory(*tags: tuple[int, int, int, int | bytes]) -> bytes:
     return tiff(*PIXELS, BITS, STRIP, (EXIF, 4, 1, place)) + exif
 
 
+def behind(part: bytes, times: int, place: int, content: bytes) -> bytes:
+    return content[:place] + part * times + content[place:]
+
+
+Image.new("L", (16, 16), 99).save(gif := io.BytesIO(), "GIF")
+GIF = gif.getvalue()
+AT = GIF.index(b",\0\0\0\0")  # of its first frame
+Image.new("L", (16, 16), 99).save(plain := io.BytesIO(), "PNG")
+PLAIN = plain.getvalue()
+EMPTY = b"\0\0\0\0prVt" + zlib.crc32(b"prVt").to_bytes(4)
+PARTS: dict[str, Callable[[int], bytes]] = {  # of a few bytes each, so many times
+    "empty segments": lambda n: behind(b"\xff\xe5\0\2", n, 2, jpeg()),
+    "segments without a length": lambda n: behind(b"\xff\xd0", n, 2, jpeg()),
+    "fill before the pixels": lambda n: behind(b"\xff", n, 2, jpeg()),
+    "fill among the pixels": lambda n: behind(b"\xff", n, -2, jpeg()),
+    "chunks before the pixels": lambda n: behind(EMPTY, n, 33, PLAIN),
+    "chunks after the pixels": lambda n: behind(EMPTY, n, -12, PLAIN),
+    "comments of a byte": lambda n: behind(b"\x21\xfe\1x\0", n, AT, GIF),
+    "a comment in pieces": lambda n: behind(b"\x21\xfe" + b"\1x" * n + b"\0", 1, AT, GIF),
+    "junk": lambda n: behind(b"\0", n, AT, GIF),
+    "blanks in a header": lambda n: behind(b" ", n, 2, b"P6 1 1 255 abc"),
+    "comments in a header": lambda n: behind(b" #\n", n, 2, b"P6 1 1 255 abc"),
+    "comments in a number": lambda n: behind(b"#\n", n, 4, b"P6 1 1 255 abc"),
+}
+
+
+@pytest.mark.parametrize("name", PARTS)
+def test_an_image_with_very_many_parts_is_refused_and_one_with_some_is_read(name: str) -> None:
+    with pytest.raises(UnreadableImage, match="with too many parts beside its pixels; save it anew"):
+        decode(PARTS[name](MAX_PARTS + 1), 16)
+    assert decode(PARTS[name](1000), 16).mode == "RGB"
+
+
+def test_a_gif_with_long_comments_is_refused() -> None:
+    comment = b"\x21\xfe\xff" + bytes(255) + b"\0"
+    assert decode(behind(comment, 100, AT, GIF), 16).mode == "RGB"
+    with pytest.raises(UnreadableImage, match="too many parts"):
+        decode(behind(comment, MAX_COMMENT // 255, AT, GIF), 16)
+
+
+def test_what_follows_the_end_of_a_jpeg_does_not_count() -> None:
+    """A telephone may put a film there."""
+    assert decode(jpeg() + b"\xff\xe5\0\2" * MAX_PARTS, 16).mode == "RGB"
+
+
+def test_parts_of_an_image_take_little_memory(tmp_path: Path) -> None:
+    """As many as are read, and many more, which took 2 GiB."""
+    for name, make in PARTS.items():
+        (tmp_path / f"{name}, some").write_bytes(make(MAX_PARTS - 100))
+        (tmp_path / f"{name}, many").write_bytes(make(4_000_000))
+    (tmp_path / "first").write_bytes(PLAIN)
+    setup = f"""
+from pathlib import Path
+from usfda.data.images import decode
+from usfda.errors import UnreadableImage
+files = [Path({str(tmp_path)!r}, name) for name in {[f"{name}, {n}" for name in PARTS for n in ("some", "many")]}]
+decode(Path({str(tmp_path)!r}, "first").read_bytes(), 16)
+"""
+    work = """
+for file in files:
+    try:
+        decode(file.read_bytes(), 16)
+    except UnreadableImage as error:
+        assert "refused" in str(error), (file, error)
+    else:
+        assert "many" not in file.name, file
+"""
+    taken, _ = measured.run(setup, work)
+    assert taken < 128  # the largest of the files has 48 MiB, and is read twice
+
+
 IMAGES = {
     "rationals in a tag": tiff(*PIXELS, BITS, STRIP, (282, 5, MANY, bytes(8 * MANY))),
     "rationals in EXIF of a TIFF": with_directory((0x829A, 5, MANY, bytes(8 * MANY))),
@@ -182,7 +255,7 @@ IMAGES = {
     "scans": scans(MAX_SCANS + 1),
     "batches of EXIF": pieces_of_exif(MAX_EXIF + 1),
     "comments": b"P2 2 2 9 " + b"#\n" * (MAX_COMMENTS + 1) + b"1 2 3 4",
-    "a long AVIF": b"\0\0\0\x20ftypavif".ljust(MAX_AVIF + 1, b"\0"),
+    "a long AVIF": b"\0\0\0\x20ftypavif".ljust(MAX_BYTES["AVIF"] + 1, b"\0"),
 }
 FINE = {
     "tags": tiff(*PIXELS, BITS, STRIP, (282, 5, 1, bytes(8)), (700, 1, MANY, bytes(MANY)), (270, 2, 9, b"a" * 9)),

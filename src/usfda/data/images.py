@@ -20,6 +20,7 @@ from PIL import TiffImagePlugin as Tiff
 
 from ..errors import InputError, UnreadableImage
 from ..urls import Url, read_url
+from .containers import check_container
 from .samples import Held, Place
 
 FORMATS = {
@@ -54,7 +55,6 @@ PIXEL = 4  # bytes of a pixel in Pillow: some modes have fewer, none has more
 COPIES = {"webp": 4, "ppm": 4, "ppm_plain": 4, "avif": 5}
 MAX_TAGS = 2**19  # numbers in the tags of a TIFF or in EXIF: each takes a hundred bytes once it is read
 MAX_SCANS = 100  # of a JPEG, each of which passes over the whole image; a progressive one has about ten
-MAX_AVIF = 2**24  # bytes of an AVIF, whose tags are read when it is opened
 MAX_EXIF = 16  # segments of EXIF in a JPEG: one has room for 64 KiB, and they are joined
 MAX_COMMENTS = 1000  # in a plain PNM: for each of them Pillow copies a MiB
 EXIF = b"Exif\0\0"  # which may stand before EXIF
@@ -167,10 +167,9 @@ def _open(content: bytes | BinaryIO, least: int | None) -> Image.Image:
 
 def _check_content(name: str, content: bytes) -> None:
     """Refuse what takes Pillow far more time or memory than its size: before it is opened, which reads the tags."""
+    check_container(name, content)
     if name == "TIFF":
         _check_tags(content)
-    if name == "AVIF" and len(content) > MAX_AVIF:
-        raise UnreadableImage(f"refused: an AVIF of {len(content) >> 20} MiB, at most {MAX_AVIF >> 20} are read")
     # Within a JPEG's data these bytes stand for nothing else.
     if name == "JPEG" and (content.count(b"\xff\xda") > MAX_SCANS or content.count(b"Exif\0\0") > MAX_EXIF):
         raise UnreadableImage(f"refused: a JPEG of more than {MAX_SCANS} scans, or of {MAX_EXIF} pieces of EXIF")
