@@ -68,12 +68,13 @@ class Head(ABC):
         """The head of a model file, from its own tensors."""
 
 
-def usfda_probability(z: np.ndarray, classes: int) -> np.ndarray:
+def usfda_probability(networks: SourceNetworks, u: np.ndarray) -> np.ndarray:
     """Of the softmax ẑ over K classes: the source classes and the most probable negative class, brought to sum 1.
 
     The most probable column is then the paper's own prediction: the argmax over K, where any negative class is unknown.
     """
-    both = np.column_stack([z[:, :classes], z[:, classes:].max(1)])
+    k = networks.classes
+    both = networks.of_blocks(lambda z: np.column_stack([z[:, :k], z[:, k:].max(1)]), u)
     p: np.ndarray = both / both.sum(1, keepdims=True)
     return p
 
@@ -89,7 +90,7 @@ class SourceNetworkHead(Head):
 
     def probability(self, v: np.ndarray) -> np.ndarray:
         """Of the paper's prediction, ``usfda_probability``."""
-        return usfda_probability(self.networks.classify(self.latent(v)), self.networks.classes)
+        return usfda_probability(self.networks, self.latent(v))
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """u = F_s(v)."""
@@ -147,7 +148,7 @@ class UsfdaHead(Head):
 
     def probability(self, v: np.ndarray) -> np.ndarray:
         """Of the paper's prediction, ``usfda_probability``."""
-        return usfda_probability(self.networks.classify(self.latent(v)), self.networks.classes)
+        return usfda_probability(self.networks, self.latent(v))
 
     def latent(self, v: np.ndarray) -> np.ndarray:
         """u = F_t(v)."""

@@ -68,7 +68,7 @@ def _of_classifier(classifier: ClassifierStatistics, X: np.ndarray, y: np.ndarra
 
 
 def _of_networks(networks: SourceNetworks, X: np.ndarray, y: np.ndarray) -> np.ndarray:
-    p = networks.classify(run_f(networks.F_s, X))
+    p = networks.of_blocks(lambda z: z[:, : networks.classes], run_f(networks.F_s, X))
     score: np.ndarray = np.log(p[np.arange(len(y)), y] + 1e-12)
     return score
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import TypeVar
 
@@ -15,6 +15,8 @@ Shape = tuple[int, ...]
 Value = TypeVar("Value")
 LATENT = 256  # dimensions of u = F(v)
 MAX_THINGS = 10_000  # that a backbone's own classifier may tell apart
+MAX_NEGATIVES = 10_000  # classes of negatives in a model file
+AT_ONCE = 2**22  # probabilities that are computed together
 FEWEST = 2  # images behind every mean that is saved, so that no model file holds the vector of a single one
 
 
@@ -99,6 +101,8 @@ class SourceNetworks:
     def layout(shapes: Mapping[str, Shape], classes: int) -> dict[str, Shape]:
         """The shapes of all its tensors in a model file, from the sizes of those that are there."""
         d, n = size_in(shapes, "F_s.0.weight", 1), size_in(shapes, "D.negative.bias", 0)
+        if n > MAX_NEGATIVES:
+            raise InputError(f"it has {n:,} negative classes, more than {MAX_NEGATIVES:,}")
         layout = {f"F_s.{name}": shape for name, shape in f_layout(d).items()}
         layout |= {"D.source.weight": (classes, LATENT), "D.source.bias": (classes,)}
         return layout | {"D.negative.weight": (n, LATENT), "D.negative.bias": (n,)}
@@ -123,9 +127,14 @@ class SourceNetworks:
         parts = [u @ self.D[f"{part}.weight"].T + self.D[f"{part}.bias"] for part in ("source", "negative")]
         return softmax(np.concatenate(parts, 1))
 
+    def of_blocks(self, function: Callable[[np.ndarray], np.ndarray], u: np.ndarray) -> np.ndarray:
+        """A function of ``classify(u)``, for so few rows at once that all classes together take little memory."""
+        step = max(1, AT_ONCE // (self.classes + self.negative_classes))
+        return np.concatenate([function(self.classify(u[i : i + step])) for i in range(0, max(1, len(u)), step)])
+
     def ssm(self, v: np.ndarray) -> np.ndarray:
         """w = exp(max_{i≤|C_s|} ŷ_i), the source similarity metric of eq. 2 before it is rescaled."""
-        w: np.ndarray = np.exp(self.classify(run_f(self.F_s, v))[:, : self.classes].max(1))
+        w: np.ndarray = np.exp(self.of_blocks(lambda z: z[:, : self.classes].max(1), run_f(self.F_s, v)))
         return w
 
 
