@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import measured
 import numpy as np
 import onnx
 import pytest
@@ -719,6 +720,89 @@ def test_losses_are_lists_of_numbers(tiny: Path, tmp_path: Path, refused: Refuse
 @pytest.mark.parametrize("strictness", [-0.1, 1.1, "0.5", None, [0.5], 2**70])
 def test_an_absurd_strictness_is_refused(tiny: Path, tmp_path: Path, refused: Refused, strictness: Any) -> None:
     refused(changed(tiny, tmp_path / "m.usfda", card=put(card_of(tiny), ("deployment", "strictness"), strictness)))
+
+
+@pytest.mark.parametrize("most", [-1e10, -0.1, 100.1])
+def test_an_absurd_bound_on_rejections_is_refused(tiny: Path, tmp_path: Path, refused: Refused, most: float) -> None:
+    card = card_of(tiny)
+    card["deployment"]["reject_at_most"] = most
+    refused(changed(tiny, tmp_path / "x.usfda", card=card), "its bound on rejections is not from 0 to 100 %")
+
+
+@pytest.mark.parametrize("name", ["samples", "earlier_samples"])
+def test_a_count_that_an_update_could_not_write_is_refused(
+    tiny: Path, tmp_path: Path, refused: Refused, name: str
+) -> None:
+    card = card_of(tiny)
+    card["deployment"][name] = 9 * 10**18
+    refused(changed(tiny, tmp_path / "x.usfda", card=card), "its card has a count of samples that cannot be")
+
+
+def test_an_update_that_could_not_be_written_ends_before_its_work(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    card = card_of(tiny)
+    card["deployment"] |= {"samples": 10**12, "earlier_samples": 10**12}
+    model = load(changed(tiny, tmp_path / "x.usfda", card=card))
+    monkeypatch.setattr(Model, "features", lambda *given, **named: pytest.fail("the work has begun"))
+    with pytest.raises(InputError, match=r"counts 2,000,000,000,000 earlier samples, more than a model file may"):
+        adapt(model, blobs([0, 1], 9, d=6)[0], update=True)
+
+
+def test_more_classes_than_a_file_may_have_end_before_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("usfda.stages.procure.fit_geometry", lambda *given: pytest.fail("the work has begun"))
+    X = np.zeros((20_002, 6), np.float32)
+    with pytest.raises(InputError, match="a model file has at most 10,000 classes"):
+        procure(X, np.repeat(np.arange(10_001), 2), method="usfda")
+    with pytest.raises(InputError, match="a model file has at most 10,000 classes, and as many negative ones"):
+        procure(X[:4], ["a", "a", "b", "b"], settings={"max_negative_classes": 10_001})
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"samples": 2**63}, "a number that is too large"),
+        ({"strictness": 2.0}, "its strictness is not from 0 to 1"),
+        ({"taught": {}}, "names other taught classes than its tensors have"),
+    ],
+)
+def test_what_could_not_be_read_again_is_not_written(
+    tiny: Path, tmp_path: Path, change: dict[str, Any], says: str
+) -> None:
+    model, file = load(tiny), tmp_path / "x.usfda"
+    file.write_bytes(b"as it was")
+    model.card["deployment"] |= change
+    with pytest.raises(InputError, match=f"not written, since it could not be read again: .*{says}"):
+        model.save(file)
+    assert file.read_bytes() == b"as it was"
+
+
+def with_negatives(image_files: dict[str, Path], to: Path, count: int, said: int) -> Path:
+    card, tensors = card_of(image_files["source"]), tensors_of(image_files["source"])
+    card["procurement"]["negatives"]["classes"] = said
+    tensors["D.negative.weight"] = np.zeros((count, 256), np.float32)
+    tensors["D.negative.bias"] = np.full(count, -20, np.float32)
+    return changed(image_files["source"], to, card=card, tensors=tensors)
+
+
+def test_negative_classes_are_those_of_the_card_and_bounded(
+    image_files: dict[str, Path], tmp_path: Path, refused: Refused
+) -> None:
+    refused(with_negatives(image_files, tmp_path / "a.usfda", 100, 3), "another number of negative classes")
+    refused(
+        with_negatives(image_files, tmp_path / "b.usfda", 10_001, 10_001), "10,001 negative classes, more than 10,0"
+    )
+
+
+def test_many_negative_classes_take_little_memory(image_files: dict[str, Path], tmp_path: Path) -> None:
+    file = with_negatives(image_files, tmp_path / "many.usfda", 10_000, 10_000)
+    setup = f"""
+import numpy as np
+from usfda import load
+model = load({str(file)!r})
+model.decide(np.ones((1, model.dim), np.float32))"""
+    taken, _ = measured.run(setup, "model.decide(np.ones((4096, model.dim), np.float32))")
+    assert taken < 256  # all at once took 800
 
 
 def test_cards_that_are_no_plain_json(tiny: Path, tmp_path: Path, refused: Refused) -> None:

@@ -13,7 +13,7 @@ from msgspec import Meta
 
 from .errors import InputError
 
-Count = Annotated[int, Meta(ge=0, le=10**15)]
+Count = Annotated[int, Meta(ge=0, le=10**12)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
 Share = Annotated[float, Meta(ge=0, le=1)]
 ClusterNumber = Annotated[str, Meta(pattern=r"^[1-9][0-9]{0,5}$")]

@@ -49,12 +49,13 @@ PIECE = 2**20  # numbers that are looked at together
 MAX_CLASSES = 10_000  # what adapting takes grows with classes × samples
 MAX_VALUES = 2**19  # in the card: each takes many times its size once it is parsed
 MAX_NUMBER = 2**63
+MAX_COUNT = 10**12  # of samples
 DEPTH = 12  # of nested values in the card
 MESSAGE = 400  # characters of a message that may repeat what stands in a file
 
 # What a group of the coreset stands for, two samples or more; a cosine; shares.
 RANGES = {
-    "mixture.counts": (1.99, 1e12), "mixture.outlier": (0, 1.001),
+    "mixture.counts": (1.99, MAX_COUNT), "mixture.outlier": (0, 1.001),
     "classifier.share": (0, 1.001), "classifier.share_centred": (0, 1.001),
 }  # fmt: skip
 
@@ -98,6 +99,10 @@ def write_model_file(path: Path | Url, content: ModelFile) -> None:
             raise InputError(f"{path}: {name} would have {size:,} bytes, more than the {limit:,} of a model file")
     tensors = {name: np.asarray(t, order="C") for name, t in content.tensors.items()}
     members = {"card.json": card, "tensors.safetensors": safetensors.numpy.save(tensors)}
+    try:
+        _check_written(*members.values())
+    except InputError as error:
+        raise InputError(f"{path}: not written, since it could not be read again: {error}") from None
     if content.backbone is not None:
         members["backbone.onnx"] = content.backbone
     headers, end = _zip_parts([(name, zlib.crc32(data), len(data)) for name, data in members.items()])
@@ -131,6 +136,20 @@ def read_model_file(path: Path, sha256: str | None = None) -> ModelFile:
         tensors = _read_tensors(contents["tensors.safetensors"], places)
         tensors |= {name: np.zeros(shape, np.float32) for name, shape in added.items()}
         return ModelFile(card, tensors, contents.get("backbone.onnx"))
+
+
+def _check_written(card: bytes, tensors: bytes) -> None:
+    """Raise an error where a file with this card and these tensors would be refused."""
+    values, _ = _read_card(card)
+    places = _tensor_header(tensors[: 8 + MAX_HEADER], len(tensors))
+    _check_tensors(places, {}, _check_card(values))
+    _read_tensors(tensors, places)
+
+
+def check_class_count(classes: int, negatives: int = 0) -> None:
+    """Raise an error for more classes than a model file may have, before the work that would make it."""
+    if max(classes, negatives) > MAX_CLASSES:
+        raise InputError(f"a model file has at most {MAX_CLASSES:,} classes, and as many negative ones")
 
 
 def member_sizes(path: Path) -> dict[str, int]:
@@ -333,6 +352,9 @@ def _check_tensors(header: Mapping[str, Place], added: Mapping[str, Shape], card
     taught_means = f"{MixtureHead.part}.taught_means"
     if len(_taught(card)) != wanted.get(taught_means, (0,))[0]:
         raise InputError("its card names other taught classes than its tensors have")
+    negatives = card["procurement"].get("negatives")
+    if negatives and wanted.get("D.negative.bias", (0,))[0] != negatives["classes"]:
+        raise InputError("its card names another number of negative classes than its tensors have")
     if wrong := sorted(set(wanted) ^ set(header)):
         state = "one too many" if wrong[0] in header else "missing"
         raise InputError(f"its tensors are not those of the card: {wrong[0]} is {state}")

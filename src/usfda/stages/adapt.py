@@ -24,6 +24,7 @@ from ..methods.mixture.learned import LearnedSplitter, answer_of, load_decision
 from ..methods.settings import FEW, MixtureSettings, UsfdaSettings
 from ..methods.vendor import FEWEST, signed_root, signed_square
 from ..model import Model, as_model, versions
+from ..modelfile import MAX_COUNT
 from .common import (
     METHODS,
     Clock,
@@ -98,6 +99,11 @@ def adapt(
         lost = f", and what it was taught ({taught}) is not in it" if taught else ""
         log.warning("the model was adapted before; this starts anew from the vendor's part%s (--update goes on)", lost)
     was = model.card["deployment"] if update else None
+    before = 0 if was is None else was["samples"] + was.get("earlier_samples", 0)
+    if before > MAX_COUNT:
+        raise InputError(
+            f"the model counts {before:,} earlier samples, more than a model file may; adapt it without --update"
+        )
     if reject_at_most is None and was is not None and "reject_at_most" in was:
         reject_at_most = was["reject_at_most"] / 100
     elif strictness is None and was is not None:
@@ -107,7 +113,6 @@ def adapt(
     features = model.features(read_target(target, classes=classes), config=config, text="target features")
     clock.lap("features")
     take_buffers(config.threads)
-    before = was["samples"] + was.get("earlier_samples", 0) if was is not None else 0
     if len(features) + before < FEW:
         log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)
     if method == "usfda":

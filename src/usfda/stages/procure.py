@@ -36,6 +36,7 @@ from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold
 from ..methods.usfda.negatives import Composites, compose, composite_key, negative_classes, plan
 from ..methods.vendor import MAX_THINGS, ClassifierStatistics, ClassStatistics, SourceNetworks, Vendor
 from ..model import Model, versions
+from ..modelfile import check_class_count
 from .common import METHODS, Clock, check_choice, rounded, settings_from, take_buffers
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ def procure(
     config, settings = config or Config(), settings_from(ProcurementSettings, settings)
     check_choice("method", method, ("all", *METHODS))
     check_choice("negatives", negatives or "composite", get_args(Negatives))
+    check_class_count(0, settings.max_negative_classes)
     privacy = private if isinstance(private, PrivacySettings) else PrivacySettings() if private or epsilon else None
     if privacy is not None:
         if method == "usfda":
@@ -175,6 +177,8 @@ def source_features(
     """A labelled source as vectors, and the extractor that they come from, where they are vectors of images."""
     found = read(source, y, classes=classes, labelled=True)
     check_source(found)
+    assert found.labels is not None
+    check_class_count(len(np.unique(found.labels)))
     if isinstance(found, Features):
         # Vectors that know their images, as those of an experiment, come with the backbone that made them.
         known = isinstance(backbone, Backbone) and found.paths is not None and found.backbone == backbone.sha256
