@@ -1,4 +1,7 @@
 import copy
+import os
+import shlex
+import subprocess
 from pathlib import Path
 
 import numpy as np
@@ -361,3 +364,36 @@ def test_a_name_that_is_taken_back_leaves_the_interval_as_it_was(adapted: Model)
     again = teach(teach(wide, names={1: "giraffe"}), forget=["giraffe"]).findings
     assert again is not None
     assert again.unknown_interval == pytest.approx((0, 60), abs=0.1)
+
+
+def test_what_a_card_says_is_one_word_of_every_suggested_command(
+    adapted: Model, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The name of a backbone, which the file chooses, in the lines that teach, inspect and adapt print."""
+    monkeypatch.chdir(tmp_path)
+    name = "x; touch pwned #"
+    record = {"input_size": [3, 8, 8], "crop_pct": 1, "interpolation": "bicubic", "mean": [0] * 3, "std": [1] * 3}
+    adapted.card["backbone"] = {"name": name, "sha256": "0" * 64, "record": record}
+    file, more = "it's; touch pwned #.usfda", "more $(touch pwned).npz"
+    adapted.save(file)
+    np.savez(more, X=blobs([0, 7], 30, shift=0.5, seed=2)[0])
+    lines = []
+    for call in (
+        ["teach", file, "--name", "1=okapi", "-o", file],
+        ["inspect", file],
+        ["adapt", file, more, "--update", "--without-backbone", "-o", file],
+    ):
+        assert main(call) == 0
+        said = capsys.readouterr()
+        lines += [line[line.index("usfda ") :] for line in (said.out + said.err).splitlines() if " usfda " in line]
+    commands = [line for line in lines if "--backbone" in line]
+    assert len(commands) > 5
+    for command in commands:
+        words = shlex.split(command)
+        assert words[words.index("--backbone") + 1] == name
+        assert file in words
+    shown = subprocess.run(
+        "\n".join(lines), shell=True, capture_output=True, env=os.environ | {"PATH": "/usr/bin:/bin"}
+    )
+    assert shown.stderr
+    assert not Path("pwned").exists()

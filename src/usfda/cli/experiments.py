@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..experiments import EXPERIMENTS, get_experiment
 from ..experiments.baselines import BASELINES
 from ..experiments.protocols import PROTOCOLS
-from ..methods.findings import count
+from ..methods.findings import command, count
 from .arguments import Backbone, pairs_of
 from .output import console, out
 
@@ -71,14 +71,13 @@ def compare(
     chosen = list(BASELINES)
     if methods is not None and not (chosen := [name.strip() for name in methods.split(",") if name.strip()]):
         raise InputError(f"--methods names no method; choose from {', '.join(BASELINES)}")
-    places = "SOURCE TARGET" if data is None else f"--data DIR --protocol {protocol or PROTOCOLS[0]}"
-    command = f"usfda compare {places}"
+    words = ["SOURCE", "TARGET"] if data is None else ["--data", "DIR", "--protocol", protocol or PROTOCOLS[0]]
     for option, given in (("tasks", tasks), ("methods", methods), ("seeds", seeds), ("backbone", backbone)):
-        command += f" --{option} {without_folders(str(given))}" if given is not None else ""
+        words += [] if given is None else [f"--{option}", without_folders(str(given))]
     with watch(console if console.is_terminal and config.progress is not silent else None) as shown:
         rows = run(
             wanted, output, methods=list(dict.fromkeys(chosen)), seeds=seeds, backbone=backbone, config=config,
-            shown=shown, command=command,
+            shown=shown, command=command("compare", *words),
         )  # fmt: skip
     out.print(brief(rows))
     log.info("%s: results.md, results.csv, results.json; every run in runs.jsonl", output)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from typing import Annotated
 
 import typer
@@ -43,7 +42,7 @@ def teach(
     Examples: `usfda teach client.usfda --name 3=giraffe --name 5=zebra -o taught.usfda` or
     `usfda teach client.usfda examples/ -o taught.usfda`; a file of another name is a way back
     """
-    from ..methods.findings import beside, count
+    from ..methods.findings import beside, command, count
     from ..stages.teach import teach as run
 
     check_output(output, model=True)
@@ -59,14 +58,13 @@ def teach(
             log.info("  cluster %d joins %s", number, known)
     for line in findings.sentences():
         log.info("  %s", line)
-    used = shlex.quote(str(output))
-    if needed := missing_backbone(after, without_backbone):
-        used += f" --backbone {needed}"
+    needed = missing_backbone(after, without_backbone)
+    used = [str(output)] if needed is None else [str(output), "--backbone", needed]
     if findings.clusters:
         log.info("  the clusters that remain have new numbers: look at them again before you name another")
-        log.info("look:    usfda report %s PATH... -o report.html", used)
-    log.info("use it:  usfda predict %s PATH...", used)
-    log.info("more:    usfda adapt %s PATH... --update -o %s", used, shlex.quote(beside(str(output), "updated")))
+        log.info("look:    %s", command("report", *used, "PATH...", "-o", "report.html"))
+    log.info("use it:  %s", command("predict", *used, "PATH..."))
+    log.info("more:    %s", command("adapt", *used, "PATH...", "--update", "-o", beside(str(output), "updated")))
 
 
 def clusters_of(pairs: list[str] | None) -> dict[int, str]:

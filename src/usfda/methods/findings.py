@@ -268,27 +268,35 @@ def beside(model: str, word: str) -> str:
     return f"{model.removesuffix('.usfda')}-{word}.usfda"
 
 
+def command(*words: str) -> str:
+    """A line for a shell: all commands that are suggested are made here, because files and cards have names in them."""
+    return shlex.join(["usfda", *words])
+
+
 def next_steps(findings: Findings | None, model: str, *target: str, backbone: str | None = None) -> list[Step]:
     """The commands that come next, for a model file and its target; None for a model that was not adapted.
 
     ``backbone`` is what must be named where the file does not have it.
     """
-    file, place = shlex.quote(model), shlex.join(target)
-    taught = shlex.quote(beside(model, "taught"))
-    used = file if backbone is None else f"{file} --backbone {shlex.quote(backbone)}"
+    taught = beside(model, "taught")
+    used = [model] if backbone is None else [model, "--backbone", backbone]
     if findings is None:
-        return [Step("adapt", f"usfda adapt {used} {place} -o client.usfda", "fit the model to these images; no label")]
-    steps = [Step("look", f"usfda report {used} {place} -o report.html", "see the images, their labels and clusters")]
+        line = command("adapt", *used, *target, "-o", "client.usfda")
+        return [Step("adapt", line, "fit the model to these images; no label")]
+    look = command("report", *used, *target, "-o", "report.html")
+    steps = [Step("look", look, "see the images, their labels and clusters")]
     if findings.clusters:
-        named = " ".join(f"--name {c.number}=NAME" for c in findings.clusters[:SHOWN])  # together: it numbers anew
+        # All together: each call numbers the clusters anew.
+        named = [word for c in findings.clusters[:SHOWN] for word in ("--name", f"{c.number}=NAME")]
         why = "clusters that you name become classes; a list of path,label in their place mends wrong labels"
-        steps.append(Step("teach", f"usfda teach {file} {named} -o {taught}", why))
+        steps.append(Step("teach", command("teach", model, *named, "-o", taught), why))
     elif findings.verdict in ("better", "same"):
         why = "a folder with one folder for each new class, a few images in each"
-        steps.append(Step("teach", f"usfda teach {used} EXAMPLES -o {taught}", why))
+        steps.append(Step("teach", command("teach", *used, "EXAMPLES", "-o", taught), why))
     if findings.verdict != "better":
-        steps.append(Step("check", f"usfda evaluate {used} LABELLED", "measure it on some images that you label"))
-    return [*steps, Step("use it", f"usfda predict {used} PATH...", "labels for further images")]
+        check = command("evaluate", *used, "LABELLED")
+        steps.append(Step("check", check, "measure it on some images that you label"))
+    return [*steps, Step("use it", command("predict", *used, "PATH..."), "labels for further images")]
 
 
 WIDE = 50  # points: an interval that is wider is not shown

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict
@@ -178,7 +179,7 @@ def _missing(model: Model, method: str) -> InputError:
     made = model.card["procurement"]["method"]
     return InputError(
         f"the model was procured for method {made} alone and cannot be adapted with method {method}; "
-        f"procure it again with --for all, or adapt it with --method {made}"
+        f"procure it again with --for all, or adapt it with {shlex.join(['--method', made])}"
     )
 
 
