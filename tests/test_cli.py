@@ -517,6 +517,63 @@ def test_a_model_without_its_backbone(run: Run, photos: Path, tmp_path: Path) ->
     assert run("predict", file, photos, "--backbone", "efficientnet_lite0")[0] == 2
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        "adapt m l.txt -o l.txt",
+        "adapt m l.txt -o new.usfda --json l.txt",
+        "adapt m l.txt -o new.usfda --report l.txt",
+        "adapt m l.txt -o new.usfda --json m",
+        "adapt m l.txt --classes @names -o names",
+        "predict m l.txt -o l.txt",
+        "predict m photos -o m --format csv",
+        "evaluate m l.txt --json l.txt",
+        "evaluate m photos --json names --rename names",
+        "procure l.txt -o l.txt",
+        "procure photos -o graph --backbone onnx:graph",
+        "teach m l.txt -o l.txt",
+        "report m l.txt -o l.txt",
+        "export m -o m",
+        "export m --int8 --calibrate l.txt -o l.txt",
+        "inspect m --card m",
+        "inspect folder --card folder/model.usfda",
+        "inspect m --card link",
+    ],
+)
+def test_no_output_replaces_what_is_read(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str) -> None:
+    """Before any work: none of these files is even a model or a list."""
+    monkeypatch.chdir(tmp_path)
+    for folder in ("photos", "folder"):
+        Path(folder).mkdir()
+    files = [Path(name) for name in ("m", "l.txt", "names", "graph", "folder/model.usfda")]
+    for file in files:
+        file.write_text("as it was")
+    Path("link").symlink_to("m")
+    code, _, said = run(*call.split())
+    assert code == 2
+    assert "would be written over what is read" in said or "has the name of a model" in said
+    assert all(file.read_text() == "as it was" for file in files)
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "adapt m photos -o x --json x",
+        "adapt m photos -o x --report x",
+        "adapt m photos -o new.usfda --json x --report ./x",
+        "adapt m photos -o new.usfda --json photos/../x --report x",
+    ],
+)
+def test_one_name_for_two_outputs_is_refused(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("photos").mkdir()
+    code, _, said = run(*call.split())
+    assert (code, "is named for two outputs" in said) == (2, True)
+    assert not Path("x").exists()
+
+
 def test_inspect_tells_whether_the_default_backbone_is_the_genuine_one(run: Run, photos: Path, tmp_path: Path) -> None:
     model = usfda.procure(photos, method="mixture", classes="kind0,kind1")
     model.save(tmp_path / "m.usfda")

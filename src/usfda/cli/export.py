@@ -41,7 +41,7 @@ def export(
         raise InputError("--int8 needs images to calibrate with, like those that the file is for: --calibrate PATH")
     if calibrate is not None and not int8:
         raise InputError("--calibrate belongs to --int8")
-    check_output(output)
+    check_output(output, source=model, inputs=[calibrate, backbone])
     ready = model_of(model, backbone, signed_by)
     quantised = export_onnx(ready, output, calibrate=calibrate, config=ctx.obj)
     size = f"{output.stat().st_size / 1e6:.1f} MB"

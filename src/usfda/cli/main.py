@@ -150,7 +150,7 @@ def predict(
         raise InputError(f"--format {form} does not go with {output}, whose name says {by_name}; leave one out")
     if form == "parquet" and output is None:
         raise InputError("--format parquet is for a file; name one with -o")
-    check_output(output, inputs=paths)
+    check_output(output, source=model, inputs=[*paths, backbone])
     ready = model_of(model, backbone, signed_by, inputs=paths)
     wanted = read_several(paths)
     if no_store:
@@ -198,7 +198,7 @@ def evaluate(
     """
     from ..metrics import evaluate as run
 
-    check_output(json_file)
+    check_output(json_file, source=model, inputs=[labelled, classes, rename, backbone])
     ready = model_of(model, backbone, signed_by, inputs=[labelled])
     result = run(ready, labelled, classes=classes, rename=pairs_of(rename), strictness=strictness, config=ctx.obj)
     write_json(json_file, result)
@@ -236,7 +236,7 @@ def inspect(
     from ..modelfile import file_format, member_sizes
     from ..signing import signature_of
 
-    check_output(card_file)
+    check_output(card_file, source=model)
     ready = model_of(model, None)
     if card_file is not None:
         with writer_of(card_file, binary=False) as page:

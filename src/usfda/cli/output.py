@@ -24,6 +24,7 @@ from ..errors import InputError
 from ..files import atomic_write
 from ..memory import THREAD, check_room
 from ..methods.findings import OF_TARGET, Findings, count, next_steps, privacy_sentence
+from ..modelcard import FILE
 from ..urls import Url, filesystem, is_url, place_of
 
 log = logging.getLogger("usfda")
@@ -72,33 +73,55 @@ class Messages(logging.Handler):
         console.print(text, style="yellow" if warned else "", markup=False, highlight=False, soft_wrap=True)
 
 
-def check_output(*paths: Path | Url | None, model: bool = False, inputs: Sequence[str] = ()) -> None:
+def check_output(
+    *paths: Path | Url | None,
+    model: Path | Url | None = None,
+    source: Path | Url | None = None,
+    inputs: Sequence[object] = (),
+) -> None:
     """Raise an error where a file cannot be written, or must not be: before the long work, not after it.
 
-    No image is written over, a model only by another model, and none of the ``inputs``. A warning names a
-    file that is there already and will be replaced.
+    A warning names a file that is there already and will be replaced.
+
+    Parameters
+    ----------
+    *paths : Path, Url or None
+        Files to write. None has the name of an image or of a model.
+    model : Path, Url or None
+        A model to write, which has not the name of an image.
+    source : Path, Url or None
+        The model that is read: only another model may replace it.
+    inputs : sequence
+        What else is read, as it was given: paths, lists, ``@FILE``, ``onnx:FILE``. Nothing may replace it.
     """
     from ..data.images import SUFFIXES  # which loads Pillow
 
-    for path in paths:
-        if path is None:
-            continue
+    read = [Path(str(given).removeprefix("@").removeprefix("onnx:")) for given in inputs if given is not None]
+    outputs = [path for path in (model, *paths) if path is not None]
+    if twice := [path for i, path in enumerate(outputs) if _resolved(path) in map(_resolved, outputs[:i])]:
+        raise InputError(f"{twice[0]}: is named for two outputs; name another file for one of them")
+    for path in outputs:
         if isinstance(path, Url):
             filesystem(path)
             continue
         if path.is_dir():
             raise InputError(f"{path}: is a folder; name a file to write")
-        kept = {*SUFFIXES} if model else {*SUFFIXES, ".usfda"}
+        kept = {*SUFFIXES} if path is model else {*SUFFIXES, ".usfda"}
         if path.suffix.lower() in kept:
             kind = "a model" if path.suffix.lower() == ".usfda" else "an image"
             raise InputError(f"{path}: has the name of {kind}, which this would not be; name another file")
-        if path.exists() and any(Path(given).exists() and path.samefile(given) for given in inputs):
+        others = [] if path is model or not isinstance(source, Path) else [source, source / FILE]
+        if path.exists() and any(os.path.exists(given) and path.samefile(given) for given in (*read, *others)):  # noqa: PTH110 (Path.exists raises OSError for a name that is too long)
             raise InputError(f"{path}: would be written over what is read; name another file")
         above = next(folder for folder in path.absolute().parents if folder.exists())
         if not above.is_dir() or not os.access(above, os.W_OK):
             raise InputError(f"{path}: cannot be written in {above}")
         if path.exists():
             log.warning("%s: is there already, and will be replaced", path)
+
+
+def _resolved(path: Path | Url) -> str:
+    return str(path.resolve() if isinstance(path, Path) else path)
 
 
 def write_json(file: Path | None, content: Any) -> None:

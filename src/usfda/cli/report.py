@@ -39,7 +39,7 @@ def report(
     from ..data.reading import read_several
     from ..report.build import write_report
 
-    check_output(output, inputs=target)
+    check_output(output, source=model, inputs=[*target, classes, backbone])
     ready = model_of(model, backbone, signed_by, inputs=target)
     found = read_several(target, classes=classes, labelled=labelled)
     names = shown_places(target)

@@ -85,7 +85,7 @@ def procure(
     from ..stages.procure import procure as run
 
     config = config_with(ctx.obj, engine, address)
-    check_output(output, model=True)
+    check_output(model=output, inputs=[source, classes, backbone])
     tracker = tracker_of(track)
     model = run(
         source,
@@ -175,12 +175,11 @@ def adapt(
     from ..stages.common import Clock
 
     config = config_with(ctx.obj, engine, address)
-    check_output(json_file, report_file)
+    check_output(json_file, report_file, model=output, source=model, inputs=[*target, classes, backbone])
     tracker = tracker_of(track)
     ready = model_of(model, backbone, signed_by, inputs=target)
     if not ready.adapted and isinstance(output, Path) and output.exists() and output.samefile(str(model)):
         raise InputError(f"{output}: is the vendor's file, as it came; name another one for the adapted model")
-    check_output(output, model=True)
     samples: Any = read_target(read_several(target), classes=classes)
     clock = Clock()
     if report_file is not None:  # the report takes the same features

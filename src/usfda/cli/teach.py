@@ -45,7 +45,7 @@ def teach(
     from ..methods.findings import beside, command, count
     from ..stages.teach import teach as run
 
-    check_output(output, model=True)
+    check_output(model=output, source=model, inputs=[examples, backbone])
     before = model_of(model, backbone, signed_by, inputs=[examples])
     names = clusters_of(name)
     after = run(before, examples, names=names, forget=forget or (), config=ctx.obj)
