@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from conftest import blobs, write_photos
+from pyarrow import parquet
 
 import usfda
 from usfda.cli.arguments import globals_first, share_of
@@ -553,6 +554,37 @@ def test_no_output_replaces_what_is_read(run: Run, tmp_path: Path, monkeypatch: 
     assert code == 2
     assert "would be written over what is read" in said or "has the name of a model" in said
     assert all(file.read_text() == "as it was" for file in files)
+
+
+def test_no_cell_of_a_csv_is_a_formula(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names = ["=1+1", "+1", "-1", "@SUM(1)"]
+    X, y = blobs([0, 1, 2, 3], 12)
+    usfda.procure(X, [names[int(name[1:])] for name in y], method="usfda").save("m.usfda")
+    write_photos(Path("photos"), [0], 1)
+    shutil.copy("photos/kind0/000.png", "=x.png")
+    usfda.procure(write_photos(Path("source"), [0, 1], 4), method="usfda", backbone="pixels").save("images.usfda")
+    np.savez("x.npz", X=X)
+
+    def rows(*call: str) -> list[list[str]]:
+        code, text, said = run("predict", *call)
+        assert code == 0, said
+        return list(csv.reader(text.splitlines()))[1:]
+
+    cells = [cell for row in rows("m.usfda", "x.npz", "--format", "csv") for cell in row]
+    assert {"'" + name for name in names} <= set(cells)
+    assert not [cell for cell in cells if cell.startswith(("=", "+", "-", "@"))]
+    (row,) = rows("images.usfda", "=x.png", "--format", "csv")
+    assert row[0] == "./=x.png"
+    assert Path(row[0]).samefile("=x.png")
+    kept = [cell for row in rows("m.usfda", "x.npz", "--format", "csv", "--formulas") for cell in row]
+    assert set(names) <= set(kept)
+    found = [
+        json.loads(line)["label"] for line in run("predict", "m.usfda", "x.npz", "--format", "jsonl")[1].splitlines()
+    ]
+    assert set(names) <= set(found)
+    assert run("predict", "m.usfda", "x.npz", "-o", "x.parquet")[0] == 0
+    assert set(names) <= set(parquet.read_table("x.parquet").to_pydict()["label"])
 
 
 @pytest.mark.parametrize(

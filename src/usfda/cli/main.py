@@ -123,6 +123,9 @@ def predict(
         ),
     ] = None,
     strictness: Strictness = None,
+    formulas: Annotated[
+        bool, typer.Option("--formulas", help="In CSV, keep names that begin with = + - or @, which spreadsheets run.")
+    ] = False,
     no_store: Annotated[bool, typer.Option("--no-store", help="Neither read nor write the feature cache.")] = False,
     backbone: BackboneFile = None,
     signed_by: Signed = None,
@@ -165,7 +168,7 @@ def predict(
             yield record
 
     with writer_of(output, binary=form == "parquet") as file:
-        write_predictions(records(), form, file)
+        write_predictions(records(), form, file, formulas=formulas)
         if not counts:
             raise InputError("none of the images can be read")
     if output:

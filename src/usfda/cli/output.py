@@ -33,6 +33,7 @@ console = Console(stderr=True, emoji=False)  # all else
 PIECE = 4096  # records that are written together to Parquet
 CLUSTERS = 3  # of the unknown, whose examples are listed; the report shows them all
 EXAMPLES = 3  # of each
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet computes begins so
 
 
 @contextmanager
@@ -168,17 +169,25 @@ def writer_of(path: Path | Url | None, *, binary: bool) -> Iterator[Any]:
         file.detach()
 
 
-def write_predictions(records: Iterable[Any], form: str, file: Any) -> None:
-    """Write records of predictions as ``table``, ``csv``, ``jsonl`` or, to a binary file, ``parquet``."""
+def write_predictions(records: Iterable[Any], form: str, file: Any, *, formulas: bool = False) -> None:
+    """Write records of predictions as ``table``, ``csv``, ``jsonl`` or, to a binary file, ``parquet``.
+
+    Names that a spreadsheet would compute are made text in CSV, unless ``formulas`` lets them be.
+    """
     with in_utf8() as escaped:
         records = (dataclasses.replace(record, path=escaped(record.path)) for record in records)
         if form == "parquet":
             _write_parquet(records, file)
         else:
-            _write_text(records, form, file)
+            _write_text(records, form, file, formulas)
 
 
-def _write_text(records: Iterable[Any], form: str, file: Any) -> None:
+def _as_text(cell: Any, mark: str = "'") -> Any:
+    """A cell that no spreadsheet takes for a formula."""
+    return mark + cell if isinstance(cell, str) and cell.startswith(FORMULA) else cell
+
+
+def _write_text(records: Iterable[Any], form: str, file: Any, formulas: bool) -> None:
     if form == "csv":
         writer = csv.writer(file)
         columns = [f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share")]
@@ -188,7 +197,11 @@ def _write_text(records: Iterable[Any], form: str, file: Any) -> None:
             file.write(json.dumps(dataclasses.asdict(record), ensure_ascii=False) + "\n")
         elif form == "csv":
             pairs = (x for pair in record.top for x in pair)
-            writer.writerow([record.path, record.label, record.cluster, record.score, record.ssm, *pairs])
+            cells = [record.label, record.cluster, record.score, record.ssm, *pairs]
+            if formulas:
+                writer.writerow([record.path, *cells])
+            else:  # ./ is the same file
+                writer.writerow([_as_text(record.path, "./"), *map(_as_text, cells)])
         else:
             best = ", ".join(f"{name} {share:.2f}" for name, share in record.top)
             label = f"{record.label} (cluster {record.cluster})" if record.cluster else record.label
