@@ -112,6 +112,10 @@ class FeatureCache:
         found = self._use(lambda db, file: db.execute("SELECT key FROM vectors ORDER BY key").fetchall())
         return np.asarray([key for (key,) in found], dtype=f"S{KEY}")
 
+    def clear(self) -> None:
+        """Begins anew; whoever has found vectors keeps them."""
+        self._use(lambda db, file: _start(self.folder, _newest(self.folder) + 1))
+
     def _map(self, file: Path) -> Matrix:
         with suppress(FileNotFoundError), file.open("rb") as vectors:  # or nothing is kept yet, or any more
             if count := os.fstat(vectors.fileno()).st_size // (4 * self.dim):

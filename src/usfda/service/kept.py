@@ -31,6 +31,7 @@ from ..methods.findings import count
 log = logging.getLogger("usfda")
 
 STORED = 64  # vectors at a time
+SPARE = 1024  # vectors of images that made way, beyond as many as there are images
 NAME = re.compile(r"(\d{12})-([0-9a-f]{64})\.[a-z]+")
 
 
@@ -194,8 +195,8 @@ class OnDisk(Kept[Path]):
         cache = Extractor.make(backbone, Config(cache=folder)).cache
         if cache is None:
             raise InputError(f"{folder}: cannot be written; give another folder with --data")
-        self._cache = cache
-        self._storing = Lock()
+         store=self._cache = cache= store
+        self._storing, self._stored = Lock(), len(cache.keys())
         self._uncached: dict[bytes, np.ndarray] = {}
         self._folder.mkdir(exist_ok=True)
         clear_parts(self._folder, NAME.pattern)
@@ -248,8 +249,22 @@ class OnDisk(Kept[Path]):
                 vectors, self._uncached = self._uncached, {}
                 try:
                     self._cache.append(list(vectors), np.stack(list(vectors.values())))
+                    self._stored += len(vectors)
+                    if self._stored > 2 * len(self) + SPARE:
+                        self._forget()
                 except InputError as error:
                     log.warning("vectors of %s are not kept: %s", count(len(vectors), "image"), error)
+
+    def _forget(self) -> None:
+        """Begin the store anew with the vectors of the images that are kept."""
+        keys = [key for key, _ in self.places()]
+        rows, vectors = self._cache.find(keys)
+        found = np.flatnonzero(rows >= 0)
+        self._cache.clear()  # the old vectors remain mapped until they are written again
+        for start in range(0, len(found), SPARE):
+            some = found[start : start + SPARE]
+            self._cache.append([keys[i] for i in some.tolist()], np.asarray(vectors[rows[some]]))
+        self._stored = len(found)
 
     def _remove(self, place: Place[Path]) -> None:
         place.where.unlink(missing_ok=True)
