@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import json
+import os
 import random
 import shutil
 import signal
@@ -29,6 +31,8 @@ from usfda.backbones.zoo import get_backbone
 from usfda.cli.main import main
 from usfda.errors import UnreadableImage
 from usfda.service.batching import Batcher, Busy
+from usfda.service.kept import Image as Upload
+from usfda.service.kept import OnDisk
 from usfda.service.limits import Limits
 from usfda.service.models import Models
 
@@ -244,6 +248,27 @@ def test_an_endless_body_is_cut_off(small: int) -> None:
             pour()
 
 
+def test_a_body_of_tiny_chunks_is_cut_off(web: Client, port: int) -> None:
+    """A million of them kept everybody else waiting for seconds."""
+    with socket.create_connection((HOST, port), PATIENCE) as raw:
+        raw.sendall(
+            b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=b\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n"
+        )
+
+        def pour() -> None:
+            for _ in range(100):
+                raw.sendall(b"1\r\nx\r\n" * 10_000)
+
+        with pytest.raises((ConnectionResetError, BrokenPipeError)):
+            pour()
+    kind = {"Content-Type": "multipart/form-data; boundary=b"}
+    head = b'--b\r\nContent-Disposition: form-data; name="other"\r\n\r\n'
+    pieces = [head, *[b"x"] * 3000, *[b"x" * 300] * 3000, b"\r\n--b--\r\n"]
+    answer = web.post("/predict", content=iter(pieces), headers=kind)
+    assert answer.json()["detail"] == "no file: send images in the field files"
+
+
 def test_a_slow_body_is_refused_and_a_slow_head_is_cut_off(small: int) -> None:
     with socket.create_connection((HOST, small), PATIENCE) as raw:
         raw.sendall(
@@ -321,12 +346,25 @@ def test_a_page_elsewhere_cannot_drive_it(web: Client, port: int, target: list[P
     assert ask(Origin="null") == 403
     assert ask(Origin=f"http://{HOST}:{port + 1}") == 403
     assert ask(Sec_Fetch_Site="cross-site") == 403
+    assert ask(Sec_Fetch_Site="CROSS-SITE") == 403
+    assert ask(Sec_Fetch_Site="anything") == 403
     assert ask(Sec_Fetch_Site="same-origin") == 409
+    assert ask(Sec_Fetch_Site="none") == 409
     for host, status in [
         ("elsewhere.example", 403),
         (f"elsewhere.example:{port}", 403),
         ("localhost.elsewhere.example", 403),
         ("[", 403),
+        ("127.0.0.1:80, evil", 403),
+        ("127.0.0.1/evil", 403),
+        ("evil@127.0.0.1", 403),
+        ("127.0.0.1?evil", 403),
+        ("127.0.0.1#evil", 403),
+        ("127.0.0.1:80:80", 403),
+        ("127.0.0.1:", 403),
+        ("[127.0.0.1", 403),
+        (f"LOCALHOST:{port}", 200),
+        ("127.0.0.2", 200),
         (f"localhost:{port}", 200),
         (f"[::1]:{port}", 200),
     ]:
@@ -399,6 +437,46 @@ def test_earlier_models_are_bounded(tmp_path: Path, vendor: Path) -> None:
         assert models.rollback().entry.sha256 == earlier
     assert models.earlier == 0
     assert Models(vendor, tmp_path, 3).current.entry.sha256 == made[-4]
+
+
+def test_vectors_of_images_that_made_way_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("usfda.service.kept.SPARE", 20)
+    monkeypatch.setattr("usfda.service.kept.STORED", 8)
+    backbone = get_backbone("pixels")
+    kept = OnDisk(tmp_path, backbone, 0, 10, 10**9, 100)
+    sizes = []
+    for i in range(300):
+        vector = np.full(backbone.dim, i, np.float32)
+        kept.add([Upload(hashlib.sha256(b"%d" % i).digest(), b"%d" % i, vector)])
+        sizes.append(sum(file.stat().st_size for file in tmp_path.glob("features/*/vectors-*.bin")))
+    assert max(sizes) <= (2 * 10 + 20 + 8) * 4 * backbone.dim
+    keys, vectors = kept.vectors([key for key, _ in kept.places()])
+    assert sorted(int(vector[0]) for vector in vectors[:]) == list(range(290, 300))
+    again = OnDisk(tmp_path, backbone, 0, 10, 10**9, 100)
+    assert len(again.vectors(keys)[0]) == 10
+
+
+def test_a_full_disk_is_told_of_and_changes_nothing(
+    vendor: Path, target: list[Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    adapted = usfda.adapt(vendor, target, config=usfda.Config(cache=None))
+    assert adapted.findings is not None
+    assert adapted.findings.clusters
+    adapted.save(tmp_path / "client.usfda")
+
+    def full(handle: int) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with running(tmp_path / "client.usfda", tmp_path / "data") as port, client(port) as web:
+        before = web.get("/model").json()
+        with monkeypatch.context() as patched:
+            patched.setattr(os, "fsync", full)
+            answer = web.post("/teach", json={"1": "okapi"})
+        assert answer.status_code == 500
+        assert answer.json()["detail"].startswith("the disk of the service is full; nothing has changed")
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert web.get("/model").json() == before
+        assert web.post("/teach", json={"1": "okapi"}).status_code == 200
 
 
 def test_the_service_needs_neither_torch_nor_scikit_learn() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -25,7 +26,7 @@ from .. import __version__
 from ..errors import InputError, UnreadableImage
 from .answers import AdaptationAnswer, Error, Health, ModelAnswer, NoImage, Predictions, Serving, Taught
 from .batching import Busy
-from .guard import Door, Guard
+from .guard import FAILED, Door, Guard
 from .limits import Limits
 from .service import Conflict, Service
 
@@ -105,7 +106,7 @@ def make_app(service: Service, token: str | None, host: str) -> Guard:
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        exception_handlers={Conflict: _conflict, Busy: _busy, RequestValidationError: _invalid},
+        exception_handlers={Conflict: _conflict, Busy: _busy, RequestValidationError: _invalid, Exception: _failed},
     )
 
     @app.head("/healthz", include_in_schema=False)  # what some probes ask
@@ -265,6 +266,12 @@ async def _conflict(request: Request, error: Conflict) -> JSONResponse:
 
 async def _busy(request: Request, error: Busy) -> JSONResponse:
     return JSONResponse({"detail": "too many images wait; try again"}, 429, {"Retry-After": "1"})
+
+
+async def _failed(request: Request, error: Exception) -> JSONResponse:
+    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    said = "the disk of the service is full; nothing has changed, make room and try again" if full else FAILED
+    return JSONResponse({"detail": said}, 500)
 
 
 async def _invalid(request: Request, error: RequestValidationError) -> JSONResponse:

@@ -6,6 +6,7 @@ import asyncio
 import ipaddress
 import json
 import logging
+import re
 import secrets
 import time
 import traceback
@@ -25,6 +26,9 @@ from .metrics import Metrics
 log = logging.getLogger("usfda")
 
 SAFE = ("GET", "HEAD", "OPTIONS")
+# A host name or an address, with or without a port, and nothing else.
+HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
+FAILED = "the service failed; its log says why"
 LINGER = 2.0  # seconds for which the rest of a refused body is taken in, so that the client reads the answer
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "
@@ -66,7 +70,8 @@ class Door:
             raise HTTPException(403, "without a token this service answers to names of this machine only")
         origin = headers.get("origin")
         foreign = origin is not None and _place(origin) != host.lower()
-        if method not in SAFE and (foreign or headers.get("sec-fetch-site") in ("cross-site", "same-site")):
+        fetched = {site.strip().lower() for site in headers.getlist("sec-fetch-site")}
+        if method not in SAFE and (foreign or not fetched <= {"same-origin", "none"}):
             raise HTTPException(403, "a page of another place may not do this")
         if self.token is not None and path not in self.open:
             scheme, _, given = headers.get("authorization", "").partition(" ")
@@ -77,9 +82,10 @@ class Door:
                 raise HTTPException(401, f"{wanted}: Authorization: Bearer TOKEN", {"WWW-Authenticate": "Bearer"})
 
     def _is_here(self, host: str) -> bool:
+        found = HOST.fullmatch(host)
+        name = "" if found is None else (found["name"] or found["address"]).lower()
         try:
-            name = urlsplit(f"//{host}").hostname or ""
-            return name in ("localhost", self.host) or ipaddress.ip_address(name).is_loopback
+            return name in ("localhost", self.host.lower()) or ipaddress.ip_address(name).is_loopback
         except ValueError:
             return False
 
@@ -193,7 +199,7 @@ class Guard:
             log.error("%s %s: %s: %s", scope["method"], _route(scope), type(error).__name__, error)
             log.debug("%s", "".join(traceback.format_exception(error)))
             if not status:
-                await _say(answer, 500, "the service failed; its log says why", {})
+                await _say(answer, 500, FAILED, {})
         finally:
             body.release()
             method = scope["method"] if scope["method"] in (*SAFE, "POST") else "other"

@@ -21,6 +21,8 @@ class Limits:
         Bytes of any other body.
     files : int
         Files in an upload.
+    pieces : int
+        Of a body that may be smaller than 256 bytes on average: each of them costs as much time as a large one.
     held : int
         Bytes of all uploads that are read or worked on at the same time.
     waiting : int
@@ -46,6 +48,7 @@ class Limits:
     body: int = 64 * MiB
     command: int = MiB // 16
     files: int = 256
+    pieces: int = 4096
     held: int = 512 * MiB
     waiting: int = 2048
     seconds: float = 60

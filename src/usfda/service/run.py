@@ -16,6 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+import h11
 import uvicorn
 from threadpoolctl import threadpool_limits
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -27,6 +28,7 @@ from .limits import Limits
 from .service import Service
 
 log = logging.getLogger("usfda")
+PIECE = 256  # bytes of a body that cost as much time as the parsing of one more chunk
 
 
 class Server(uvicorn.Server):
@@ -68,9 +70,23 @@ def protocol(limits: Limits) -> type[H11Protocol]:
 
     class Bounded(H11Protocol):
         patience: TimerHandle | None = None
+        pieces = 0.0
 
         def connection_made(self, transport: Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
+            following = self.conn.next_event
+
+            def next_event() -> Any:
+                event = following()
+                if isinstance(event, h11.Request):
+                    self.pieces = 0.0
+                elif isinstance(event, h11.Data):
+                    self.pieces += 1 - len(event.data) / PIECE
+                    if self.pieces > limits.pieces:
+                        raise h11.RemoteProtocolError("too many small chunks")
+                return event
+
+            self.conn.next_event = next_event  # type: ignore[method-assign]
             if len(self.connections) > limits.connections:
                 transport.abort()
             self.wait()
