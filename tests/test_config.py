@@ -37,6 +37,9 @@ def test_defaults(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.delenv("XDG_CACHE_HOME")
     monkeypatch.setenv("HOME", str(tmp_path / "d"))
     assert default_cache() == tmp_path / "d" / ".cache" / "usfda"
+    for home in ("", "/"):
+        monkeypatch.setenv("HOME", home)
+        assert default_cache() is None, "a user without a home has no cache, least of all in /"
     assert list(tmp_path.iterdir()) == [], "nothing is made before it is needed"
 
 

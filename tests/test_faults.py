@@ -17,13 +17,13 @@ from conftest import write_photos
 from serving import client, running, write_grainy_photos
 
 from soak.work import BASELINE, Command, Place, journal
-from usfda import Config, procure
+from usfda import Config, InputError, procure
 from usfda.backbones.zoo import get_backbone
 from usfda.cli.ending import INTERRUPTED, explain
 from usfda.data.images import read_file
 from usfda.data.reading import read
 from usfda.data.samples import Samples
-from usfda.features.cache import clear_cache
+from usfda.features.cache import cache_info, clear_cache
 from usfda.features.extract import Extractor
 from usfda.files import atomic_write
 
@@ -137,6 +137,62 @@ def test_an_interrupt_anywhere_gives_its_exit_code(tmp_path: Path, late: bool) -
     )
     ended = subprocess.run([sys.executable, "-m", "interrupted"], cwd=tmp_path, capture_output=True, check=False)
     assert (ended.returncode, ended.stderr) == (130, b"")
+
+
+@pytest.mark.parametrize("where", ["a callback", "a thread"])
+def test_an_interrupt_that_python_swallows_ends_the_command(tmp_path: Path, where: str) -> None:
+    """Faults: within a callback the command went on; it waited for threads that computed for half a minute."""
+    swallowed = (
+        "    class Lost:\n"
+        "        def __del__(self): os.kill(os.getpid(), signal.SIGINT)\n"
+        "    Lost()\n"
+        "    time.sleep(600)\n"
+    )
+    waited = (
+        "    threading.Thread(target=time.sleep, args=(600,)).start()\n"
+        "    try: os.kill(os.getpid(), signal.SIGINT)\n"
+        "    except KeyboardInterrupt: return 130\n"
+    )
+    (tmp_path / "interrupted.py").write_text(
+        "import os, signal, sys, threading, time, usfda.__main__, usfda.cli.main\n"
+        f"usfda.__main__.GRACE = 0.5\ndef work():\n{swallowed if where == 'a callback' else waited}"
+        "usfda.cli.main.main = work\nsys.exit(usfda.__main__.main())"
+    )
+    call = [sys.executable, "-m", "interrupted"]
+    ended = subprocess.run(call, cwd=tmp_path, capture_output=True, check=False, timeout=300, text=True)
+    assert ended.returncode == 130
+    assert ("error: interrupted" in ended.stderr) == (where == "a callback")
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_a_file_that_is_replaced_keeps_its_permissions(tmp_path: Path, mode: int) -> None:
+    file = tmp_path / "m.bin"
+    file.write_bytes(b"old")
+    file.chmod(mode)
+    with atomic_write(file) as out:
+        (part,) = tmp_path.glob(".m.bin.part*")
+        assert part.stat().st_mode & 0o777 == mode
+        out.write(b"new")
+    assert (file.read_bytes(), file.stat().st_mode & 0o777) == (b"new", mode)
+
+
+def test_a_cache_of_somebody_else_is_one_line(tmp_path: Path) -> None:
+    folder = tmp_path / "features" / "a"
+    folder.mkdir(parents=True)
+    (folder / "index-1.sqlite").touch()
+    for above in (tmp_path, *tmp_path.parents[:3]):
+        above.chmod(0o755)
+    folder.chmod(0o744)  # others may list it, and no more
+    user = os.geteuid()
+    try:
+        if user == 0:
+            os.seteuid(65534)
+        with pytest.raises(InputError, match=r"cannot be .*Permission denied") as caught:
+            cache_info(tmp_path)
+    finally:
+        os.seteuid(user)
+        folder.chmod(0o700)
+    assert str(tmp_path) in str(caught.value)
 
 
 def test_an_image_is_not_skipped_for_want_of_file_handles(tmp_path: Path) -> None:

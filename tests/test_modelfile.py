@@ -722,6 +722,22 @@ def test_an_absurd_strictness_is_refused(tiny: Path, tmp_path: Path, refused: Re
     refused(changed(tiny, tmp_path / "m.usfda", card=put(card_of(tiny), ("deployment", "strictness"), strictness)))
 
 
+def test_the_page_of_a_model_shows_texts_of_the_card_as_text(tiny: Path) -> None:
+    model, hostile = load(tiny), "<img src=x onerror=alert(1)> [x](javascript:alert(1))"
+    model.card["procurement"] |= {"method": hostile, "versions": {hostile: hostile}}
+    model.card["deployment"]["method"] = hostile
+    page = model.page()
+    assert page.count("javascript") == 4
+    assert "<img" not in page.replace(r"\<", "")
+    assert "](" not in page.replace(r"\]", "").replace(r"\(", "")
+
+
+def test_absurdly_many_clusters_are_refused(tiny: Path, tmp_path: Path, refused: Refused) -> None:
+    card = card_of(tiny)
+    card["deployment"]["check"]["clusters"] = {str(c): 1 for c in range(1, 100_001)}
+    refused(changed(tiny, tmp_path / "x.usfda", card=card), "its card has 100,000 clusters, more than 10,000")
+
+
 @pytest.mark.parametrize("most", [-1e10, -0.1, 100.1])
 def test_an_absurd_bound_on_rejections_is_refused(tiny: Path, tmp_path: Path, refused: Refused, most: float) -> None:
     card = card_of(tiny)

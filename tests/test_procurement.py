@@ -3,7 +3,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -19,6 +19,13 @@ from usfda.methods.usfda.latent import latent_negatives
 from usfda.methods.usfda.networks import D, batches, learnable, make_f, make_g
 from usfda.methods.usfda.priors import RIDGE, ClassPriors
 from usfda.methods.usfda.procurement import another_round, l_p, train_source
+
+
+@pytest.mark.parametrize("value", [0.0, 1.5])
+@pytest.mark.parametrize("method", ["all", "usfda", "paper"])
+def test_a_source_of_one_vector_is_refused(value: float, method: Literal["all", "usfda", "paper"]) -> None:
+    with pytest.raises(InputError, match="all source samples are the same"):
+        procure(np.full((20, 8), value, np.float32), ["a", "b"] * 10, method=method)
 
 
 def test_learnable_parameters_are_the_papers() -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 from types import FrameType
 
 SIGNS = (signal.SIGINT, signal.SIGTERM)
+GRACE = 5.0  # seconds after which a command ends whatever it waits for, as for threads that compute
 
 
 def main() -> int:
@@ -17,8 +19,16 @@ def main() -> int:
     def stop(sign: int, frame: FrameType | None) -> None:
         received.append(sign)
         if not over:
+            signal.setitimer(signal.ITIMER_REAL, GRACE)
             raise KeyboardInterrupt
 
+    def give_up(sign: int, frame: FrameType | None) -> None:
+        """Python swallows an exception in a callback or a finaliser, and joins its threads when it ends."""
+        if not over:
+            os.write(2, b"error: interrupted\n")
+        os._exit(128 + received[0])
+
+    signal.signal(signal.SIGALRM, give_up)
     for sign in SIGNS:
         signal.signal(sign, stop)
     try:

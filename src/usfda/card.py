@@ -108,7 +108,7 @@ class Check(TypedDict):
     unknown_estimate: float
     unknown_interval: Annotated[list[float], Meta(min_length=2, max_length=2)]
     absent: list[str]
-    clusters: NotRequired[dict[ClusterNumber, Count]]
+    clusters: NotRequired[Annotated[dict[ClusterNumber, Count], Meta(max_length=10_000)]]
     outliers: NotRequired[Count]
 
 

@@ -39,7 +39,8 @@ def default_cache() -> Path | None:
     if place := os.environ.get("USFDA_CACHE"):
         return Path(place)
     try:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "usfda"
+        caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+        return None if caches == Path("/.cache") else Path(caches) / "usfda"  # as where HOME is empty
     except RuntimeError:  # as in a container that runs under a number alone
         return None
 

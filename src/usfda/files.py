@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import re
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
@@ -41,6 +42,9 @@ def atomic_write(path: Path | Url) -> Iterator[IO[bytes]]:
     path.parent.mkdir(parents=True, exist_ok=True)
     with naming(path):
         part, file = _open_part(path)
+        if fcntl is not None:
+            with suppress(OSError):  # nobody may read the new content who could not read the old
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
         # The lock lasts until the file has its name; from then on its former name may be another writer's.
         with nullcontext() if fcntl is None else os.fdopen(os.dup(file.fileno()), "rb"):
             try:

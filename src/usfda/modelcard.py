@@ -54,13 +54,14 @@ def card_text(classes: list[str], card: Card, findings: Findings | None) -> str:
         lines.append(f"- backbone: {escaped(backbone['name'])}, sha256 `{backbone['sha256']}`")
     if (checked := procured["validation"])["samples"]:
         lines.append(f"- held-out source accuracy: {checked['accuracy']} % of {count(checked['samples'], 'sample')}")
-    lines.append(f"- procured for: {'every method' if procured['method'] == 'all' else procured['method']}")
+    lines.append(f"- procured for: {'every method' if procured['method'] == 'all' else escaped(procured['method'])}")
     if "privacy" in procured:  # files of older versions have none
         lines.append(f"- privacy of the source: {escaped(privacy_sentence(procured['privacy']))}")
-    lines.append(f"- versions: {', '.join(f'{name} {version}' for name, version in procured['versions'].items())}")
+    versions = ", ".join(f"{name} {version}" for name, version in procured["versions"].items())
+    lines.append(f"- versions: {escaped(versions)}")
     if findings:
         said = f"{count(findings.samples, 'sample')}, {findings.unknown_share:.1f} % of them called unknown"
-        lines += ["", "## Its adaptation", "", f"- method {findings.method}, to {said}"]
+        lines += ["", "## Its adaptation", "", f"- method {escaped(findings.method)}, to {said}"]
         lines += [f"- {escaped(line)}" for line in (*findings.sentences(), OF_TARGET)]
     lines += ["", "## Limits", "", "Nobody has checked its labels on the target: the findings were made without any."]
     return "\n".join(lines) + "\n"

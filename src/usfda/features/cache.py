@@ -161,10 +161,13 @@ class FeatureCache:
 def cache_info(cache: Path) -> dict[str, Any]:
     """Place and size of the cache: vectors by backbone, and the models of vendors that experiments share."""
     caches = {}
-    for folder in _caches(cache):
-        if size := sum(map(_size, folder.iterdir())):
-            caches[folder.name] = {"vectors": _count(folder), "bytes": size}
-    sizes = [_size(file) for file in (cache / "vendors").glob("*.usfda")]
+    try:
+        for folder in _caches(cache):
+            if size := sum(map(_size, folder.iterdir())):
+                caches[folder.name] = {"vectors": _count(folder), "bytes": size}
+        sizes = [_size(file) for file in (cache / "vendors").glob("*.usfda")]
+    except OSError as error:
+        raise InputError(f"{error.filename or cache}: cannot be read ({error.strerror}); set --cache") from None
     total = sum(one["bytes"] for one in caches.values()) + sum(sizes)
     models = {"count": len(sizes), "bytes": sum(sizes)}
     return {"folder": str(cache), "bytes": total, "caches": caches, "models": models}

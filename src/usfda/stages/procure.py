@@ -181,13 +181,22 @@ def source_features(
     check_class_count(len(np.unique(found.labels)))
     if isinstance(found, Features):
         # Vectors that know their images, as those of an experiment, come with the backbone that made them.
+        _check_varied(found.X)
         known = isinstance(backbone, Backbone) and found.paths is not None and found.backbone == backbone.sha256
         return (Extractor.make(backbone, config) if known else None), found.labelled()  # type: ignore[arg-type]
     m = get_backbone(backbone, config.device) if isinstance(backbone, str) else backbone
     extractor = Extractor.make(m, config)
     features = extractor.features(found, f"source features (for {PURPOSES['features']})")
     check_source(features)
+    _check_varied(features.X)
     return extractor, features.labelled()
+
+
+def _check_varied(X: Matrix) -> None:
+    """Raise an error where all vectors are the same: nothing tells the classes apart."""
+    first = X[:1]
+    if all((X[i : i + BATCH] == first).all() for i in range(0, len(X), BATCH)):
+        raise InputError("all source samples are the same: nothing tells the classes apart")
 
 
 def training_set(
