@@ -195,7 +195,7 @@ class OnDisk(Kept[Path]):
         cache = Extractor.make(backbone, Config(cache=folder)).cache
         if cache is None:
             raise InputError(f"{folder}: cannot be written; give another folder with --data")
-         store=self._cache = cache= store
+        self._cache = cache
         self._storing, self._stored = Lock(), len(cache.keys())
         self._uncached: dict[bytes, np.ndarray] = {}
         self._folder.mkdir(exist_ok=True)
