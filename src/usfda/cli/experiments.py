@@ -15,7 +15,7 @@ from ..errors import InputError
 from ..experiments import EXPERIMENTS, get_experiment
 from ..experiments.protocols import PROTOCOLS
 from ..experiments.systems import SYSTEMS
-from ..methods.findings import count
+from ..text.words import count
 from .arguments import Backbone, pairs_of
 from .output import console, out
 

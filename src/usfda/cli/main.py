@@ -21,7 +21,7 @@ from .. import config as configuration
 from ..errors import InputError
 from ..files import sha256_of
 from ..memory import check_room, room_to_load
-from ..methods.findings import count, next_steps
+from ..text.words import count
 from ..urls import place_of
 from .arguments import (
     Address,
@@ -45,13 +45,11 @@ from .output import (
     Messages,
     check_output,
     console,
-    describe_classes,
-    describe_evaluation,
-    describe_model,
     missing_backbone,
     out,
     printable,
     progress_bar,
+    say,
     write_json,
     write_predictions,
     writer_of,
@@ -138,6 +136,7 @@ def predict(
     Examples: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
     """
     from ..data.reading import read_several
+    from ..text.predictions import not_adapted
 
     config = config_with(ctx.obj, engine, address)
     by_name = None if output is None else FORMATS.get(output.suffix.lower())
@@ -169,9 +168,9 @@ def predict(
         if not counts:
             raise InputError("none of the images can be read")
     if output:
-        log.info("%s: %s, %d unknown", output, count(counts.total(), "sample"), counts["unknown"])
+        say(f"{output}: {count(counts.total(), 'sample')}, {counts['unknown']} unknown")
     if not ready.adapted:
-        log.info("note: %s was not adapted, so these labels take the images for the vendor's own kind", model)
+        log.info(not_adapted(str(model)))
 
 
 @app.command(no_args_is_help=True)
@@ -190,34 +189,29 @@ def evaluate(
     backbone: BackboneFile = None,
     signed_by: Signed = None,
 ) -> None:
-    """All metrics of MODEL on LABELLED, beside those of the source model.
+    """All metrics of MODEL on LABELLED, next to those of the class means and of the source network.
 
-    A class that the model does not have counts as unknown; the command says which do.
+    These two are not adapted; a file has the source network if it was procured for method `usfda` or `all`. A class
+    that the model does not have counts as unknown; the command lists these classes.
 
     Example: `usfda evaluate client.usfda labelled-photos/ --json result.json`
     """
     from ..metrics import evaluate as run
+    from ..text import evaluation as text
 
     check_output(json_file)
     ready = model_of(model, backbone, signed_by, inputs=[labelled])
     result = run(ready, labelled, classes=classes, rename=pairs_of(rename), strictness=strictness, config=ctx.obj)
     write_json(json_file, result)
-    out.print(describe_evaluation(result))
-    for line in describe_classes(result):
-        out.print(line)
-    if len(ready.classes_) > len(ready.source_classes):
-        out.print("the source model does not have the taught classes: for it they count as unknown")
-    elif "source_model" in result:
-        key = "t_avg" if result["h_score"] is None else "h_score"
-        before, after = result["source_model"][key], result[key]
-        if before > after:
-            form = "by these labels the source model is better, %s %.1f against %.1f: predict with the vendor's file"
-            log.warning(form, key, before, after)
+    say(*text.table(result, adapted=ready.adapted), *text.details(result))
+    for line in text.legend():
+        log.info("  %s", line)
+    if taught := ready.classes_[len(ready.source_classes) :]:
+        say(text.taught(taught))
     if not result["shared_classes"]:
-        log.warning("no class of %s is one of the model's: all of it counts as unknown", labelled)
+        log.warning(text.nothing_shared(labelled))
     for name, other in result["suspects"].items():
-        line = f"{name},{other}"
-        log.warning("%s counts as unknown, but may be the model's %s; if so: --rename FILE, with %s", name, other, line)
+        log.warning(text.suspect(name, other))
 
 
 @app.command(no_args_is_help=True)
@@ -235,6 +229,8 @@ def inspect(
     from ..modelcard import model_file
     from ..modelfile import file_format, member_sizes
     from ..signing import signature_of
+    from ..text import model as text
+    from ..text.commands import next_steps
 
     check_output(card_file)
     ready = model_of(model, None)
@@ -249,22 +245,15 @@ def inspect(
         hashes = {"sha256": sha256, "vendor_sha256": ready.vendor_sha256}
         print(json.dumps(card | {"contents": size} | hashes, indent=1, ensure_ascii=False))
         return
-    parts = ", ".join(f"{name} {n / 1e6:.1f} MB" for name, n in size.items())
-    signature = signature_of(file)
-    beside = f"{signature.name} lies beside it; usfda verify checks it" if signature.is_file() else "none beside it"
-    graph = "" if ready.backbone is None else ", its backbone is a graph of layers that was checked"
-    harm = f"it passed the checks of its format: no code in it is run{graph}; SECURITY.md says what is not promised"
-    of_file = [
-        ("file", f"format {number}: {parts}"),
-        ("safety", harm),
-        ("sha256", sha256),
-        ("vendor's part", f"sha256 {ready.vendor_sha256}, the same in every file that was adapted or taught from it"),
-        ("signature", beside),
+    signature, missing = signature_of(file), missing_backbone(ready)
+    named = signature.name if signature.is_file() else None
+    graph = ready.backbone is not None
+    lines = [
+        *text.of_card(ready.classes_, ready.head.name, ready.dim, ready.card, ready.findings, complete=missing is None),
+        *text.of_file(number, size, sha256, ready.vendor_sha256, named, graph=graph),
+        *((step.name, step.command) for step in next_steps(ready.findings, str(model), "NEW-IMAGES", backbone=missing)),
     ]
-    steps = next_steps(ready.findings, str(model), "NEW-IMAGES", backbone=missing_backbone(ready))
-    told = (*describe_model(ready), *of_file, *((step.name, step.command) for step in steps))
-    for key, text in told:
-        out.print(printable(f"{key:<16} {text}"))
+    say(*(f"{key:<16} {value}" for key, value in lines))
 
 
 app.command(no_args_is_help=True)(teach)

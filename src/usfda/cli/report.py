@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .arguments import BackboneFile, Classes, ModelIn, Signed, model_of
-from .output import check_output, shown_places
-
-log = logging.getLogger("usfda")
+from .output import check_output, say, shown_places
 
 
 def report(
@@ -44,4 +41,4 @@ def report(
     found = read_several(target, classes=classes, labelled=labelled)
     names = shown_places(target)
     write_report(ready, found, output, labelled=labelled, model_name=str(model), target_name=names, config=ctx.obj)
-    log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
+    say(f"{output}: {output.stat().st_size / 1e6:.1f} MB; open it in a browser")

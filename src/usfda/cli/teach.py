@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import logging
-import shlex
 from typing import Annotated
 
 import typer
 
 from ..errors import InputError
 from .arguments import BackboneFile, ModelIn, ModelOut, Signed, WithoutBackbone, model_of
-from .output import adapted_on, check_output, missing_backbone
+from .output import check_output, missing_backbone, note, say
 
 log = logging.getLogger("usfda")
 
@@ -43,8 +42,9 @@ def teach(
     Examples: `usfda teach client.usfda --name 3=giraffe --name 5=zebra -o taught.usfda` or
     `usfda teach client.usfda examples/ -o taught.usfda`; a file of another name is a way back
     """
-    from ..methods.findings import beside, count
     from ..stages.teach import teach as run
+    from ..text import findings as of_findings
+    from ..text import teaching as text
 
     check_output(output, model=True)
     before = model_of(model, backbone, signed_by, inputs=[examples])
@@ -53,20 +53,14 @@ def teach(
     after.save(output, backbone=not without_backbone)
     findings = after.findings
     assert findings is not None
-    log.info("%s: %s; of %s", output, count(len(after.classes_), "class"), adapted_on(findings))
-    for number, known in names.items():
-        if known in before.classes_:
-            log.info("  cluster %d joins %s", number, known)
-    for line in findings.sentences():
-        log.info("  %s", line)
-    used = shlex.quote(str(output))
-    if needed := missing_backbone(after, without_backbone):
-        used += f" --backbone {needed}"
+    say(text.result(str(output), len(after.classes_), findings))
+    say(*(f"  {text.joins(number, known)}" for number, known in names.items() if known in before.classes_))
+    say(of_findings.reliability(findings))
+    note(*of_findings.details(findings))
     if findings.clusters:
-        log.info("  the clusters that remain have new numbers: look at them again before you name another")
-        log.info("look:    usfda report %s PATH... -o report.html", used)
-    log.info("use it:  usfda predict %s PATH...", used)
-    log.info("more:    usfda adapt %s PATH... --update -o %s", used, shlex.quote(beside(str(output), "updated")))
+        log.info(text.RENUMBERED)
+    for step in text.next_steps(findings, str(output), missing_backbone(after, without_backbone)):
+        say(f"{step.name + ':':<8} {step.command}")
 
 
 def clusters_of(pairs: list[str] | None) -> dict[int, str]:

@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..data.samples import Features
-from ..methods.findings import count
 from ..methods.settings import ProcurementSettings, UsfdaSettings, hold_out
+from ..text.words import count
 from .figures import curves, histograms
 from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner, Settings

@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 from ..data.samples import Features
 from ..errors import InputError
 from ..methods.decision import Decision
-from ..methods.findings import count
 from ..methods.heads import UsfdaHead
 from ..methods.settings import UsfdaSettings
 from ..methods.usfda.adaptation import train_target
 from ..metrics import score_decision
 from ..model import Model
 from ..stages.common import settings_from
+from ..text.words import count
 from .figures import Picture, points
 from .protocols import NAMES
 from .reproduce import DataFolder, PaperExperiment, Result

@@ -24,6 +24,7 @@ from ..methods.mixture.learned import LearnedSplitter, answer_of, load_decision
 from ..methods.settings import FEW, MixtureSettings, UsfdaSettings
 from ..methods.vendor import FEWEST, signed_root, signed_square
 from ..model import Model, as_model, versions
+from ..text import stages as text
 from .common import (
     METHODS,
     Clock,
@@ -94,9 +95,7 @@ def adapt(
         raise InputError(f"reject_at_most is a share of the target, from 0 to 1, not {reject_at_most}")
     earlier = _earlier(model, method) if update else None
     if model.adapted and not update:
-        taught = ", ".join(model.classes_[len(model.source_classes) :])
-        lost = f", and what it was taught ({taught}) is not in it" if taught else ""
-        log.warning("the model was adapted before; this starts anew from the vendor's part%s (--update goes on)", lost)
+        log.warning(text.starts_anew(model.classes_[len(model.source_classes) :]))
     was = model.card["deployment"] if update else None
     if reject_at_most is None and was is not None and "reject_at_most" in was:
         reject_at_most = was["reject_at_most"] / 100
@@ -109,7 +108,7 @@ def adapt(
     take_buffers(config.threads)
     before = was["samples"] + was.get("earlier_samples", 0) if was is not None else 0
     if len(features) + before < FEW:
-        log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)
+        log.warning(text.few_samples(len(features), FEW))
     if method == "usfda":
         found = _adapt_usfda(model, features.X, settings, seed, config)
     else:
@@ -232,10 +231,7 @@ def _adapt_mixture(
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
     samples, before = WeightedSamples.of_samples(signed_root(X[some]), len(X)), None
     if len(samples.x) < FEWEST:
-        log.warning(
-            "one target sample, or copies of one, do not describe their domain: the %s decision is kept",
-            "vendor's" if earlier is None else "earlier",
-        )
+        log.warning(text.one_sample(update=earlier is not None))
         return Found(starting_head(vendor) if earlier is None else earlier, settings, 0, facts)
     if earlier is not None and was is not None:
         if again := repeated(samples.x, earlier.coreset):

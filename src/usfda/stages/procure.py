@@ -36,6 +36,8 @@ from ..methods.settings import Negatives, ProcurementSettings, TrainingSet, hold
 from ..methods.usfda.negatives import Composites, compose, composite_key, negative_classes, plan
 from ..methods.vendor import MAX_THINGS, ClassifierStatistics, ClassStatistics, SourceNetworks, Vendor
 from ..model import Model, versions
+from ..text.procurement import label
+from ..text.stages import contradictions
 from .common import METHODS, Clock, check_choice, rounded, settings_from, take_buffers
 
 if TYPE_CHECKING:
@@ -43,14 +45,6 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("usfda")
 MOST_MEMBERS = 1024  # that an attack is measured with, and as many others: enough for its AUC
-
-# The parts of a procurement, in their order, and what each is for.
-PURPOSES = {
-    "features": "every method",
-    "class_statistics": "method mixture",
-    "negatives": "method usfda",
-    "networks": "method usfda, the source model and the SSM",
-}
 
 
 def procure(
@@ -144,7 +138,7 @@ def procure(
 
         data = training_set(features, train, negatives, settings, extractor)
         clock.lap("negatives")
-        trained = train_source(data, settings, seed, config, f"networks (for {PURPOSES['networks']})")
+        trained = train_source(data, settings, seed, config, label("networks", "networks"))
         clock.lap("networks")
         networks = trained.networks
         card |= _networks_card(data, trained, settings)
@@ -181,7 +175,7 @@ def source_features(
         return (Extractor.make(backbone, config) if known else None), found  # type: ignore[arg-type]
     m = get_backbone(backbone, config.device) if isinstance(backbone, str) else backbone
     extractor = Extractor.make(m, config)
-    features = extractor.features(found, f"source features (for {PURPOSES['features']})")
+    features = extractor.features(found, label("source features", "features"))
     check_source(features)
     return extractor, features
 
@@ -252,7 +246,7 @@ def composite_features(source: Features, made: Composites, extractor: Extractor)
         ([(paths[i], keys[i]) for i in images], cuts)
         for images, cuts in zip(made.images.tolist(), made.splines, strict=True)
     ]
-    found = extractor.extract(CompositeJob(backbone), items, f"negatives (for {PURPOSES['negatives']})")
+    found = extractor.extract(CompositeJob(backbone), items, label("negatives", "negatives"))
     if found.errors:
         raise RuntimeError(f"an image of the source cannot be used any more: {next(iter(found.errors.values()))}")
     return found.X
@@ -270,8 +264,7 @@ def _warn_of_contradictions(features: Features) -> None:
     if wrong.any():
         first = np.argmin(np.where(wrong, one, len(X)))
         names = [f"{paths[i] if paths else f'row {i}'} ({labels[i]})" for i in (one[first], other[first])]
-        log.warning("samples of the same content in different classes: %d, such as %s and %s; correct their labels",
-                    len(np.unique(content[one[wrong]])), *names)  # fmt: skip
+        log.warning(contradictions(len(np.unique(content[one[wrong]])), *names))
 
 
 def _networks_card(data: TrainingSet, trained: Trained, settings: ProcurementSettings) -> dict[str, Any]:
