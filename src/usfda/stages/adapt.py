@@ -30,6 +30,7 @@ from .common import (
     Clock,
     Method,
     check_choice,
+    number_by_size,
     rounded,
     settings_from,
     take_buffers,
@@ -140,7 +141,8 @@ def adapt(
             deployed["joined"] = list(was["joined"])
     if (ssm := adapted.ssm(features.X)) is not None:
         deployed["ssm"] = {"mean": float(ssm.mean()), "histogram": np.histogram(ssm, 20, (1, np.e))[0].tolist()}
-    if decided.cluster is not None and "check" in deployed and not update:
+    if isinstance(adapted.head, MixtureHead) and "check" in deployed and not update:
+        adapted.head, decided = number_by_size(adapted.head, decided, np.ones(len(features)))
         deployed["check"] = {**deployed["check"], **unknown_counts(decided, np.ones(len(features)))}
     adapted.card = {**card, "deployment": deployed}
     adapted.find_examples(features, decided)
@@ -264,6 +266,8 @@ def _adapt_mixture(
         "unknown_interval": [round(100 * share, 2) for share in expected.interval],
         "absent": absent_classes(decided.probability, classes, samples.weight),
     }  # fmt: skip
-    if earlier is not None and decided.cluster is not None:  # of all batches, by the coreset
+    if earlier is not None and isinstance(head, MixtureHead):  # of all batches, by the coreset
+        if head is not earlier:
+            head, decided = number_by_size(head, decided, samples.weight)
         check = {**check, **unknown_counts(decided, samples.weight)}
     return Found(head, settings, fitted.head.centres.size + fitted.head.bias.size, {**facts, "check": check})

@@ -21,7 +21,7 @@ from ..methods.mixture.checks import absent_classes
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
 from ..text import stages as text
-from .common import taught_counts, unknown_counts
+from .common import number_by_size, taught_counts, unknown_counts
 
 log = logging.getLogger("usfda")
 
@@ -124,7 +124,8 @@ def _counted(
     and change by as much as the counts of groups change.
     """
     groups = signed_square(head.coreset)
-    earlier, decided = before.decide(groups), model.decide(groups)
+    earlier = before.decide(groups)
+    model.head, decided = number_by_size(head, model.decide(groups), head.counts)
     assert earlier.probability is not None
     assert decided.probability is not None
     weight = head.counts / head.counts.sum()
