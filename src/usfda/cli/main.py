@@ -41,6 +41,7 @@ from .arguments import (
 from .ending import INTERRUPTED, explain
 from .experiments import compare, reproduce
 from .export import export
+from .help import PlainCommand, PlainGroup
 from .output import (
     Messages,
     check_output,
@@ -64,13 +65,14 @@ if TYPE_CHECKING:
     from ..model import Prediction
 
 app = typer.Typer(
-    help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
-    "*unknown* to the rest.",
+    cls=PlainGroup,
+    help="Train a model where the labels are, adapt it where the images are: it labels images of known classes and "
+    "calls the others *unknown*.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-cache_app = typer.Typer(help="Show or clear the feature store.", no_args_is_help=True)
+cache_app = typer.Typer(cls=PlainGroup, help="Show or clear the feature cache.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 log = logging.getLogger("usfda")
 
@@ -84,10 +86,12 @@ def options(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads for decoding, the backbone and training; all cores by default.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder of the feature store (or `USFDA_CACHE`).")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the feature cache (or `USFDA_CACHE`).")
+    ] = None,
     device: Annotated[str, typer.Option(help="Where networks run: `auto`, `cpu` or `cuda`.")] = "auto",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say more; add the trace to an error.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no notes; warnings and results only.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show details; add the trace to an error.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show results and warnings only.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """The global options, which become the configuration that is passed down."""
@@ -104,15 +108,15 @@ def options(
         warnings.simplefilter("ignore")  # of libraries; ours go through logging
 
 
-app.command(no_args_is_help=True)(procure)
-app.command(no_args_is_help=True)(adapt)
+app.command(cls=PlainCommand, no_args_is_help=True)(procure)
+app.command(cls=PlainCommand, no_args_is_help=True)(adapt)
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=PlainCommand, no_args_is_help=True)
 def predict(
     ctx: typer.Context,
     model: PlaceOfModel,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Images, folders, lists, features (.npz).")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Images, folders, lists, features (.npz).")],
     form: Annotated[str | None, typer.Option("--format", help="`table`, `csv`, `jsonl` or `parquet`.")] = None,
     output: Annotated[
         Any,
@@ -121,7 +125,7 @@ def predict(
         ),
     ] = None,
     strictness: Strictness = None,
-    no_store: Annotated[bool, typer.Option("--no-store", help="Neither read nor write the feature store.")] = False,
+    no_store: Annotated[bool, typer.Option("--no-store", help="Neither read nor write the feature cache.")] = False,
     backbone: BackboneFile = None,
     signed_by: Signed = None,
     engine: Engine = "threads",
@@ -129,9 +133,9 @@ def predict(
 ) -> None:
     """A label or *unknown* for every image.
 
-    Beside it: its score (from 0, unknown, to 1, known; at least the strictness where it has a label), its ssm (the
-    paper's source similarity metric, from 1, like no source class, to 2.72; where the file has networks), the three
-    best classes with their shares (of all classes, unknown left out), and the cluster of an unknown one.
+    Also its score (the confidence that its class is known, from 0 to 1; images below the threshold are unknown), its
+    ssm (the paper's source similarity metric, from 1, like no source class, to 2.72; if the file has networks), the
+    three best classes with their shares (among the classes, without unknown), and the cluster of an unknown image.
 
     Examples: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
     """
@@ -173,16 +177,18 @@ def predict(
         log.info(not_adapted(str(model)))
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=PlainCommand, no_args_is_help=True)
 def evaluate(
     ctx: typer.Context,
     model: ModelIn,
     labelled: Annotated[
-        str, typer.Argument(help="A folder with one folder per class, a list with labels, or features.")
+        str,
+        typer.Argument(metavar="LABELLED", help="A folder with one folder per class, a list with labels, or features."),
     ],
     classes: Classes = None,
     rename: Annotated[
-        Path | None, typer.Option(help="CSV or JSON: class name in LABELLED, class name in MODEL.")
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV or JSON: class name in LABELLED, class name in MODEL."),
     ] = None,
     strictness: Strictness = None,
     json_file: JsonOut = None,
@@ -214,15 +220,15 @@ def evaluate(
         log.warning(text.suspect(name, other))
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=PlainCommand, no_args_is_help=True)
 def inspect(
     model: ModelIn,
     as_json: Annotated[bool, typer.Option("--json", help="The whole card, as JSON.")] = False,
     card_file: Annotated[
-        Path | None, typer.Option("--card", metavar="README.md", help="Write it as a page that model hubs show.")
+        Path | None, typer.Option("--card", metavar="README.md", help="Write it as a page for model hubs.")
     ] = None,
 ) -> None:
-    """The card of MODEL, what its file contains, and what to do next.
+    """The card of MODEL, the contents of its file, and the next commands.
 
     Examples: `usfda inspect client.usfda` or `usfda inspect client.usfda --card README.md`
     """
@@ -256,24 +262,24 @@ def inspect(
     say(*(f"{key:<16} {value}" for key, value in lines))
 
 
-app.command(no_args_is_help=True)(teach)
-app.command(no_args_is_help=True)(report)
-app.command(no_args_is_help=True)(export)
-app.command(no_args_is_help=True)(compare)
-app.command(no_args_is_help=True)(reproduce)
-app.command(no_args_is_help=True)(serve)
-app.command(no_args_is_help=True)(sign)
-app.command(no_args_is_help=True)(verify)
+app.command(cls=PlainCommand, no_args_is_help=True)(teach)
+app.command(cls=PlainCommand, no_args_is_help=True)(report)
+app.command(cls=PlainCommand, no_args_is_help=True)(export)
+app.command(cls=PlainCommand, no_args_is_help=True)(compare)
+app.command(cls=PlainCommand, no_args_is_help=True)(reproduce)
+app.command(cls=PlainCommand, no_args_is_help=True)(serve)
+app.command(cls=PlainCommand, no_args_is_help=True)(sign)
+app.command(cls=PlainCommand, no_args_is_help=True)(verify)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def demo(
     ctx: typer.Context,
     folder: Annotated[
-        Path, typer.Option("-o", "--output", "--out", help="Where images, models and the report go.")
+        Path, typer.Option("-o", "--output", "--out", metavar="DIR", help="Folder for images, models and the report.")
     ] = Path("demo-out"),
 ) -> None:
-    """The whole story on handwritten digits of two sources, with a report; a minute, no download (`usfda[demo]`).
+    """All steps on handwritten digits of two sources, with a report; a minute, no download (`usfda[demo]`).
 
     Example: `usfda demo --out demo-out`
     """
@@ -285,9 +291,9 @@ def demo(
     run(folder, out, ctx.obj)
 
 
-@cache_app.command("info")
+@cache_app.command("info", cls=PlainCommand)
 def cache_info(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
-    """The folder and the size of the feature store.
+    """The folder and the size of the feature cache.
 
     Example: `usfda cache info --json`
     """
@@ -304,7 +310,7 @@ def cache_info(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json
         out.print(f"  vendors' models: {info['models']['count']}, {info['models']['bytes'] / 1e6:.1f} MB")
 
 
-@cache_app.command("clear")
+@cache_app.command("clear", cls=PlainCommand)
 def cache_clear(ctx: typer.Context) -> None:
     """Remove all stored features and models of experiments; they are computed again when they are needed.
 

@@ -44,7 +44,9 @@ log = logging.getLogger("usfda")
 
 def procure(
     ctx: typer.Context,
-    source: Annotated[str, typer.Argument(help="A folder with one folder per class, a list, or features (.npz).")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A folder with one folder per class, a list, or features (.npz).")
+    ],
     output: ModelOut,
     method: Annotated[
         str, typer.Option("--for", help="The method that the file is to serve: `mixture`, `usfda` or `all`.")
@@ -115,12 +117,13 @@ def adapt(
     model: PlaceOfModel,
     target: Annotated[
         list[str],
-        typer.Argument(metavar="TARGET...", help="Images, folders, lists, features (.npz), `-`; no label is used."),
+        typer.Argument(metavar="TARGET", help="Images, folders, lists, features (.npz), `-`; no label is used."),
     ],
     output: ModelOut,
     classes: Classes = None,
     method: Annotated[
-        str, typer.Option(help="`mixture`: a mixture of known classes and unknown clusters; `usfda`: to the letter.")
+        str,
+        typer.Option(help="`mixture`: ours, a mixture of known classes and unknown clusters; `usfda`: the paper's."),
     ] = "mixture",
     strictness: Annotated[
         float | None, typer.Option(min=0, max=1, help=f"{STRICT} [default: 0.5; with `--update`, as before]")
@@ -130,16 +133,17 @@ def adapt(
         typer.Option(metavar="P", help="Call no more than this share of TARGET unknown, as `10%`, `10` or `0.1`."),
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Go on from a MODEL that was adapted before, with new images only.")
+        bool, typer.Option("--update", help="Continue from a MODEL that was adapted before, with new images only.")
     ] = False,
     seed: Seed = 0,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, as KEY=VALUE; may be repeated.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated.")
     ] = None,
     json_file: JsonOut = None,
     track: Track = None,
     report_file: Annotated[
-        Path | None, typer.Option("--report", help="Write a report of TARGET, too: an HTML file to look at.")
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write a report of TARGET, too: an HTML file to look at."),
     ] = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,

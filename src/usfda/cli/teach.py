@@ -20,15 +20,20 @@ def teach(
     output: ModelOut,
     examples: Annotated[
         str | None,
-        typer.Argument(help="A folder with one folder per class, or a list with labels: one or a few images each."),
+        typer.Argument(
+            metavar="EXAMPLES",
+            help="A folder with one folder per class, or a list with labels: one or a few images each.",
+        ),
     ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="CLUSTER=CLASS", help="What a cluster of the unknown is; may be repeated."),
+        typer.Option(
+            "--name", metavar="CLUSTER=CLASS", help="The name of a cluster of unknown samples; may be repeated."
+        ),
     ] = None,
     forget: Annotated[
         list[str] | None,
-        typer.Option(metavar="CLASS", help="A taught class that is to be unknown again; may be repeated."),
+        typer.Option(metavar="CLASS", help="A taught class to make unknown again; may be repeated."),
     ] = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
