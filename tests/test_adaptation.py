@@ -163,7 +163,9 @@ def test_labels_of_the_target_are_never_seen(photos: Path, new_photos: Path, tmp
     paths = sorted(new_photos.rglob("*.png"))
     for i, path in enumerate(paths):
         (tmp_path / f"{i:03d}.png").symlink_to(path)
-    model = procure(photos, backbone="pixels", settings={"iterations": 12, "update_every": 4, "composites": 60})
+    model = procure(
+        photos, method="all", backbone="pixels", settings={"iterations": 12, "update_every": 4, "composites": 60}
+    )
     for options in ({"method": "usfda", "settings": UsfdaSettings(steps=8)}, {"method": "mixture"}):
         calls: dict[str, Any] = dict(options)
         one, two = (adapt(model, place, **calls).head.tensors() for place in (new_photos, tmp_path))
@@ -235,7 +237,7 @@ def test_the_source_may_be_of_two_classes() -> None:
     for method in ("mixture", "usfda"):
         call: dict[str, Any] = {"method": method}
         steps: dict[str, Any] = {"settings": {"steps": 4}} if method == "usfda" else {}
-        adapted = adapt(procure(X, y, settings=few, **call), X[:8], **call, **steps)
+        adapted = adapt(procure(X, y, method="all", settings=few, **call), X[:8], **call, **steps)
         assert adapted.predict_proba(X).shape == (20, 3)
 
 

@@ -24,7 +24,10 @@ from usfda.features.store import store_info
 
 Run = Callable[..., tuple[int, str, str]]
 
-QUICK = ["--set", "iterations=12", "--set", "update_every=4", "--set", "composites=200", "--backbone", "pixels"]
+QUICK = [
+    *["--for", "all", "--backbone", "pixels"],
+    *["--set", "iterations=12", "--set", "update_every=4", "--set", "composites=200"],
+]
 KEYS = {
     "t_avg", "t_unk", "h_score", "shared_accuracy", "closed_accuracy", "auroc", "ece",
     "samples", "unknown_share", "per_class", "confusion",
@@ -120,7 +123,7 @@ def test_inspect_tells_what_to_do_next(run: Run, vendor: Path, features: Path, t
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X, y = blobs([0, 1, 2], 20)
     file = tmp_path_factory.mktemp("vendor") / "vendor.usfda"
-    usfda.procure(X, y, settings=usfda.ProcurementSettings(iterations=60, update_every=20)).save(file)
+    usfda.procure(X, y, method="all", settings=usfda.ProcurementSettings(iterations=60, update_every=20)).save(file)
     return file
 
 
@@ -224,7 +227,11 @@ def test_an_error_is_said_whatever_an_interrupt_left(capfd: pytest.CaptureFixtur
         (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0"], 2, "single class"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0,sofa"], 2, "no class sofa"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--backbone", "resnet"], 2, "no backbone"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--negatives", "none"], 2, "choose from composite, latent, prior"),
+        (
+            ["procure", "{photos}", "-o", "{tmp}/m", "--for", "all", "--negatives", "none"],
+            2,
+            "choose from composite, latent, prior",
+        ),
         (["procure", "{photos}", "-o", "{tmp}/m", "--for", "both"], 2, "choose from all, usfda, paper"),
         (["procure", "{photos}", "-o", "{tmp}"], 2, "is a folder"),
         (["procure", "{photos}", "-o", "{tmp}/m", "--set", "alpha=much"], 2, "alpha takes a number"),

@@ -32,7 +32,7 @@ Run = Callable[..., tuple[int, str]]
 @pytest.fixture(scope="module")
 def models(photos: Path, new_photos: Path) -> dict[str, Model]:
     """One for each head, and those that know classes which they were taught."""
-    vendor = usfda.procure(photos, backbone="pixels", settings=QUICK, config=CONFIG)
+    vendor = usfda.procure(photos, method="all", backbone="pixels", settings=QUICK, config=CONFIG)
     alone = usfda.procure(photos, backbone="pixels", method="mixture", config=CONFIG)
     paper = usfda.adapt(vendor, new_photos, method="usfda", settings={"steps": 5}, config=CONFIG)
     client = usfda.adapt(vendor, new_photos, config=CONFIG)

@@ -24,7 +24,7 @@ def image_models(tmp_path_factory: pytest.TempPathFactory) -> tuple[Model, Model
     source = write_photos(folder / "secret-source", [0, 1, 2, 3], 12)
     target = write_photos(folder / "secret-target", [0, 1, 4], 8, seed=1, invert=True)
     config = Config(cache=folder / "store")
-    procured = procure(source, backbone="pixels", settings=FEW, config=config)
+    procured = procure(source, method="all", backbone="pixels", settings=FEW, config=config)
     return procured, adapt(procured, target, method="usfda", settings=UsfdaSettings(steps=10), config=config)
 
 

@@ -59,7 +59,7 @@ def image_files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     source = write_photos(folder / "source", [0, 1, 2], 8)
     target = write_photos(folder / "target", [0, 1, 4], 8, seed=1, invert=True)
     few = ProcurementSettings(iterations=8, update_every=4, composites=30)
-    model = procure(source, backbone="pixels", settings=few, config=config)
+    model = procure(source, method="all", backbone="pixels", settings=few, config=config)
     made: dict[str, Model] = {
         "source": model,
         "mixture": adapt(model, target, config=config),

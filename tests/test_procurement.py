@@ -80,7 +80,7 @@ def test_batches_visit_everything_before_anything_twice() -> None:
 def test_procurement_on_vectors_learns_the_source(kind: Negatives) -> None:
     X, y = blobs([0, 1, 2, 3], 30)
     settings = ProcurementSettings(iterations=80, update_every=16, lr=1e-3)
-    model = procure(X, y, negatives=kind, settings=settings)
+    model = procure(X, y, method="all", negatives=kind, settings=settings)
     card = model.card["procurement"]
     assert card["negatives"]["classes"] == {"latent": 1, "prior": 6}[kind]
     assert (card["validation"]["accuracy"] or 0) > 90
@@ -244,7 +244,7 @@ FEW = ProcurementSettings(iterations=12, update_every=4, composites=200)
 @pytest.fixture(scope="module")
 def image_model(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
     config = Config(cache=tmp_path_factory.mktemp("store"))
-    return procure(photos, backbone="pixels", settings=FEW, seed=3, config=config)
+    return procure(photos, method="all", backbone="pixels", settings=FEW, seed=3, config=config)
 
 
 def test_images_with_composites(image_model: Model) -> None:
@@ -257,7 +257,9 @@ def test_images_with_composites(image_model: Model) -> None:
 
 
 def test_the_same_seed_gives_the_same_model(photos: Path, image_model: Model) -> None:
-    same, other = (procure(photos, backbone="pixels", settings=FEW, seed=s).vendor.tensors() for s in (3, 4))
+    same, other = (
+        procure(photos, method="all", backbone="pixels", settings=FEW, seed=s).vendor.tensors() for s in (3, 4)
+    )
     for name, tensor in image_model.vendor.tensors().items():
         assert np.array_equal(tensor, same[name])
     assert not np.array_equal(same["D.source.weight"], other["D.source.weight"])
@@ -325,14 +327,14 @@ def test_wrong_sources(photos: Path) -> None:
     with pytest.raises(InputError, match="10 samples but 9 labels"):
         procure(X, y[:9])
     with pytest.raises(InputError, match="composites are made of images"):
-        procure(X, y, negatives="composite")
+        procure(X, y, method="all", negatives="composite")
     with pytest.raises(InputError, match="iterations must be more than update_every"):
-        procure(X, y, settings=ProcurementSettings(iterations=50, update_every=50))
+        procure(X, y, method="all", settings=ProcurementSettings(iterations=50, update_every=50))
     with pytest.raises(InputError, match="called 'unknown'"):
         procure(X, np.where(y == "c0", "unknown", y))
     three = ProcurementSettings(images_per_composite=3)
     with pytest.raises(InputError, match="too few for composites of 3 images"):
-        procure(photos, classes=["kind0", "kind1"], backbone="pixels", settings=three)
+        procure(photos, method="all", classes=["kind0", "kind1"], backbone="pixels", settings=three)
 
 
 def test_the_card_is_json_and_names_no_place(image_model: Model, photos: Path) -> None:
@@ -438,7 +440,9 @@ def test_what_a_file_is_for_is_checked_first(photos: Path) -> None:
     with pytest.raises(InputError, match="no method 'both'; choose from all, usfda, paper"):
         procure(X, y, method="both")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="no negatives 'none'; choose from composite, latent, prior"):
-        procure(X, y, negatives="none")  # type: ignore[arg-type]
+        procure(X, y, method="all", negatives="none")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="usfda"):
+        procure(X, y, negatives="latent")
     # For usfda there are no negatives, so that nothing has to be composed, and a wide choice of classes costs nothing.
     assert procure(photos, method="mixture", backbone="pixels").vendor.networks is None
 
@@ -461,7 +465,7 @@ def test_progress_names_the_parts_and_their_purpose(photos: Path, cache: Path) -
         texts.append(text)
         return silent(total, text, unit)
 
-    procure(photos, backbone="pixels", settings=FEW, config=Config(cache=cache, progress=watch))
+    procure(photos, method="all", backbone="pixels", settings=FEW, config=Config(cache=cache, progress=watch))
     assert texts == [
         "source features (for every method)",
         "negatives (for method usfda)",

@@ -400,8 +400,9 @@ def test_same_seed_settings_and_versions_give_the_same_numbers(digits: Path, tmp
     source, target, private = digits / "mnist", digits / "uci", "5,6,7,8,9"
     with threadpool_limits(1):  # as in a run: sums of several threads are rounded in another order
         model = procure(
-            source, classes="0,1,2,3,4", backbone=record["backbone"], seed=seed, settings=before, config=config
-        )
+            source, method="all", classes="0,1,2,3,4", backbone=record["backbone"], seed=seed, settings=before,
+            config=config,
+        )  # fmt: skip
         adapted = adapt(model, target, classes=private, method="usfda", seed=seed, settings=after, config=config)
         found = evaluate(adapted, target, classes=private, config=config)
     assert found.keys() & record.keys() >= {"t_avg", "t_unk", "h_score", "per_class", "confusion"}

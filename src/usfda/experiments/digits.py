@@ -112,7 +112,7 @@ def run(folder: Path, out: Console, config: Config) -> dict[str, Any]:
     shown(command("procure", str(uci), "--classes", source, "--backbone", "gradients", "-o", str(vendor)))
     procured = procure(uci, classes=SOURCE, backbone="gradients", config=config)
     procured.save(vendor)
-    say(procurement.result(str(vendor), procured.card["procurement"]))
+    say(procurement.result(str(vendor), procured.card["procurement"]), *procurement.leaks(procured.card["procurement"]))
     shown(command("adapt", str(vendor), str(mnist), "--classes", target, "-o", str(client)))
     adapted = adapt(procured, mnist, classes=TARGET, config=config)
     adapted.save(client)

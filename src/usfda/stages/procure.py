@@ -51,7 +51,7 @@ def procure(
     source: Any,
     y: Any = None,
     *,
-    method: Literal["all", "mixture", "usfda"] = "all",
+    method: Literal["all", "mixture", "usfda"] = "mixture",
     classes: str | Sequence[str] | None = None,
     backbone: str | Backbone = DEFAULT,
     negatives: Negatives | None = None,
@@ -71,7 +71,7 @@ def procure(
     y : sequence, optional
         The labels.
     method : {"all", "mixture", "usfda"}
-        The method of deployment that the model is to serve. A model for one of them is smaller and made faster.
+        The method of deployment that the model is to serve. Only ``usfda`` and ``all`` train the paper's networks.
     classes : str or sequence of str, optional
         Only samples of these classes.
     backbone : str or Backbone
@@ -95,7 +95,7 @@ def procure(
     Examples
     --------
     >>> model = procure("photos/")                       # doctest: +SKIP
-    >>> model = procure(X, y, negatives="latent")        # doctest: +SKIP
+    >>> model = procure(X, y, method="all", negatives="latent")      # doctest: +SKIP
     """
     config, settings = config or Config(), settings_from(ProcurementSettings, settings)
     check_choice("method", method, ("all", *METHODS))
@@ -105,6 +105,8 @@ def procure(
         if method == "usfda":
             raise InputError("a private file has no networks, which method usfda needs; procure it for method mixture")
         method = "mixture"
+    if negatives is not None and method == "mixture":
+        raise InputError("negatives are for the networks of method usfda; procure the model for usfda or all")
     if epsilon is not None:
         noise_level(epsilon, PrivacySettings.delta)  # whether there is one, before the long work
     clock = Clock()
