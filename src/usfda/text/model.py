@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from ..card import BackboneCard, Card
 from ..methods.findings import Findings
 from .commands import command
 from .findings import OF_TARGET, adapted_to, describe
@@ -25,7 +26,7 @@ To adapt it to your own images, without labels: `{adapt}`
 
 
 def of_card(
-    classes: list[str], head: str, dim: int, card: Mapping[str, Any], findings: Findings | None, *, complete: bool
+    classes: list[str], head: str, dim: int, card: Card, findings: Findings | None, *, complete: bool
 ) -> Iterator[tuple[str, str]]:
     """The card of a model as pairs of a name and a text; ``complete``: the file has its backbone, or needs none."""
     procured, deployed = card["procurement"], card["deployment"]
@@ -71,7 +72,7 @@ def of_file(
     ]
 
 
-def page(file: str, classes: list[str], card: Mapping[str, Any], findings: Findings | None) -> str:
+def page(file: str, classes: list[str], card: Card, findings: Findings | None) -> str:
     """The page of a model for model hubs: Markdown that begins with a few lines of YAML."""
     procured, backbone = card["procurement"], card.get("backbone")
     tags = ["domain-adaptation", "source-free", "universal-domain-adaptation", "open-set-recognition", "onnx"]
@@ -106,7 +107,7 @@ def escaped(text: str) -> str:
     return "".join(f"\\{c}" if c in r"\`*_{}[]<>()#+-.!|~" else "&amp;" if c == "&" else c for c in text)
 
 
-def _backbone(known: Mapping[str, Any] | None, dim: int, complete: bool) -> str:
+def _backbone(known: BackboneCard | None, dim: int, complete: bool) -> str:
     from ..backbones.zoo import DEFAULT, LITE0_RECORD, LITE0_SHA256  # which loads onnx
 
     if not known:

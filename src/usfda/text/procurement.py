@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
+from ..card import Privacy, Procurement, Training
 from .words import count, named_counts, share
 
 # The parts of a procurement, in their order, and the purpose of each.
@@ -22,7 +20,7 @@ def label(text: str, part: str) -> str:
     return f"{text} (for {PURPOSES[part]})"
 
 
-def result(file: str, card: Mapping[str, Any]) -> str:
+def result(file: str, card: Procurement) -> str:
     """The result, in one line."""
     classes = card["classes"]
     made = f"{file}: {count(len(classes), 'class')}, {count(sum(classes.values()), 'sample')}, for {methods(card)}"
@@ -31,14 +29,14 @@ def result(file: str, card: Mapping[str, Any]) -> str:
     return f"{made}; {share(checked['accuracy'])} of {count(checked['samples'], 'held-out sample')} labelled correctly"
 
 
-def methods(card: Mapping[str, Any]) -> str:
+def methods(card: Procurement) -> str:
     """The methods that a file serves."""
     return "both methods" if card["method"] == "all" else f"method {card['method']}"
 
 
-def details(card: Mapping[str, Any]) -> list[str]:
+def details(card: Procurement) -> list[str]:
     """How long each part took, and what it gave."""
-    noise = ", with noise" if "noise" in card["privacy"] else ""
+    noise = ", with noise" if "noise" in card.get("privacy", {}) else ""
     lines = [f"samples: {named_counts(card['classes'])}{noise}"]
     lines += [label(part.replace("_", " "), part) + f": {seconds:.1f} s" for part, seconds in card["seconds"].items()]
     if "negatives" in card:
@@ -49,16 +47,17 @@ def details(card: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def training(of: Mapping[str, Any]) -> str:
+def training(of: Training) -> str:
     """How long the vendor's networks were trained, and the accuracy of each round."""
     text = "{iterations} iterations in batches of {batch}, learning rate {lr:g}".format(**of)
     rounds = ", ".join(f"{value:.1f}" for value in of["accuracy"])
     return text + (f"; source accuracy after each round: {rounds} %" if rounds else "")
 
 
-def leaks(card: Mapping[str, Any]) -> list[str]:
+def leaks(card: Procurement) -> list[str]:
     """What the file leaks about the vendor's images, and what would change that."""
-    privacy = card["privacy"]
+    if (privacy := card.get("privacy")) is None:  # in files of older versions
+        return []
     lines = ["privacy: the file holds statistics of your images, and no image"]
     if (noise := privacy.get("noise")) is not None:
         lines.append(f"  {privacy_sentence(privacy)}")
@@ -87,7 +86,7 @@ def leaks(card: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def privacy_sentence(privacy: Mapping[str, Any]) -> str:
+def privacy_sentence(privacy: Privacy) -> str:
     """What the card says about privacy."""
     if "noise" in privacy:
         text = "differentially private, ε = {epsilon:g} with δ = {delta:g}".format(**privacy["noise"])

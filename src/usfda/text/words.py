@@ -28,6 +28,6 @@ def named_counts(counts: Mapping[str, int]) -> str:
     return listed([f"{name} ({n})" for name, n in counts.items()])
 
 
-def share(percent: float) -> str:
-    """``12.5 %``."""
-    return f"{percent:.1f} %"
+def share(percent: float | None) -> str:
+    """``12.5 %``; a dash where it is undefined."""
+    return "–" if percent is None else f"{percent:.1f} %"
