@@ -49,7 +49,7 @@ def test_a_configuration_is_a_value(tmp_path: Path) -> None:
     for threads in (0, -1):
         with pytest.raises(InputError, match=f"threads: at least 1, not {threads}"):
             Config(threads=threads)
-    with pytest.raises(InputError, match="device: choose from auto, cpu, cuda, not 'tpu'"):
+    with pytest.raises(InputError, match="tpu"):
         Config(device="tpu")  # type: ignore[arg-type]
 
 
@@ -232,5 +232,5 @@ def test_onnxruntime_reports_nothing_to_anybody(tmp_path: Path) -> None:
 def test_the_public_names_are_listed() -> None:
     assert sorted(usfda.__all__) == usfda.__all__
     assert set(usfda.__all__) < set(dir(usfda))
-    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+    with pytest.raises(AttributeError, match="nothing"):
         _ = usfda.nothing

@@ -441,7 +441,7 @@ def test_what_fails_is_left_out_and_said(digits: Path, tmp_path: Path, config: C
     assert [r["error"] for r in runner.failed] == ["RuntimeError: diverged: the loss is not finite at step 1"]
     assert "1 runs failed and are left out" in (tmp_path / "one-shot.md").read_text()
     assert {row["method"]: row["one_shot"] for row in rows(tmp_path, "one-shot")}["uan"] == ""
-    with pytest.raises(RuntimeError, match="all runs failed: RuntimeError: diverged"):
+    with pytest.raises(RuntimeError, match="diverged"):
         run(OneShotRecognition(systems=("uan",)), digits, tmp_path, config, settings=settings)
 
 
