@@ -23,7 +23,7 @@ def main(folder: str) -> None:
         usfda = [sys.executable, "-m", "usfda", "--cache", place, "--quiet"]
         model, result = Path(place, "m.usfda"), Path(place, "a.json")
         webcam, amazon = (Path(folder, domain) for domain in ("webcam", "amazon"))
-        subprocess.run([*usfda, "procure", webcam, "--classes", source, "-o", model], check=True)
+        subprocess.run([*usfda, "procure", webcam, "--for", "all", "--classes", source, "-o", model], check=True)
         for method in ("usfda", "mixture"):
             subprocess.run([*usfda, "cache", "clear"], check=True)
             call: list[str | Path] = ["adapt", model, amazon, "--classes", target, "--method", method]

@@ -36,7 +36,7 @@ def main(folder: str) -> None:
         many.write_text("\n".join(map(str, paths[: 10 * n])))
         source = Path(place, "source.csv")
         source.write_text("\n".join(f"{path},{path.parent.name}" for path in paths[::20]))
-        peak("procure", source, "-o", model, "--set", "composites=64", "--set", "iterations=20")
+        peak("procure", source, "--for", "all", "-o", model, "--set", "composites=64", "--set", "iterations=20")
         for name, args in {
             "adapt": ("-o", Path(place, "a.usfda")),
             "predict": ("-o", out),

@@ -28,7 +28,7 @@ def main() -> None:
     parser.add_argument("--dim", type=int, default=1280)
     d = parser.parse_args().dim
     X, y = vectors(range(20), 2000, d, 0, 1)
-    model = procure(X, y, settings=ProcurementSettings(iterations=20, update_every=10))
+    model = procure(X, y, method="all", settings=ProcurementSettings(iterations=20, update_every=10))
     before = None
     for n in (1_000, 10_000, 100_000):
         X, _ = vectors(range(10, 30), n, d, 0.3, 2)

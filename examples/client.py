@@ -19,7 +19,7 @@ if __name__ == "__main__":
 
     # Nobody has labels here, so these are estimates, and they say how sure they are.
     assert adapted.findings is not None
-    for sentence in adapted.findings.sentences():
+    for sentence in usfda.describe(adapted.findings):
         print(sentence)
 
     # A label for every image; "unknown" for what the vendor had no class for.

@@ -68,7 +68,7 @@ if __name__ == "__main__":
     vendor = usfda.procure(X, y, method="mixture")  # an array with a row for each sample, and their labels
     adapted = usfda.adapt(vendor, X_new)  # rows alone
     assert adapted.findings is not None
-    for sentence in adapted.findings.sentences():
+    for sentence in usfda.describe(adapted.findings):
         print(sentence)
     before, after = vendor.predict(X_new), adapted.predict(X_new)
     for kind in CLIENT:

@@ -13,8 +13,8 @@ import numpy as np
 
 from usfda import InputError, Model, adapt, load, procure, teach
 from usfda.backbones.backbone import Backbone
-from usfda.cli.output import describe_model
 from usfda.report.build import card_data
+from usfda.text.model import of_card
 
 from . import graph
 from .harness import Change, Harness
@@ -69,7 +69,8 @@ class Fuzzed(Harness):
 
     def _shown(self, model: Model) -> None:
         """What ``inspect``, a page of the card and a report say of it is text that can be printed."""
-        said = [text for pair in describe_model(model) for text in pair]
+        shown = of_card(model.classes_, model.head.name, model.dim, model.card, model.findings, complete=True)
+        said = [text for pair in shown for text in pair]
         assert all(text.isprintable() for text in said), said
         model.page().encode()
         json.dumps(card_data(model.card), allow_nan=False).encode()

@@ -124,4 +124,4 @@ def blobs(
 @pytest.fixture(scope="session")
 def vector_model() -> Model:
     X, y = blobs([0, 1, 2, 3, 4], 30)
-    return procure(X, y, settings=ProcurementSettings(iterations=200, update_every=50))
+    return procure(X, y, method="all", settings=ProcurementSettings(iterations=200, update_every=50))

@@ -129,20 +129,20 @@ def test_bad_names(name: str, says: str) -> None:
 def test_bad_files(onnx_file: Path) -> None:
     record = Path(f"{onnx_file}.json")
     record.write_text(json.dumps({key: RECORD[key] for key in ("mean", "std", "input_size")}))
-    with pytest.raises(InputError, match="lacks crop_pct, interpolation"):
+    with pytest.raises(InputError, match="crop_pct"):
         get_backbone(f"onnx:{onnx_file}")
     record.write_text("{")
-    with pytest.raises(InputError, match="not JSON"):
+    with pytest.raises(InputError, match="JSON"):
         get_backbone(f"onnx:{onnx_file}")
     record.write_text(json.dumps(RECORD | {"input_size": [3, 9, 9]}))
-    with pytest.raises(InputError, match="its record says"):
+    with pytest.raises(InputError, match="record"):
         _ = get_backbone(f"onnx:{onnx_file}").dim
     record.unlink()
-    with pytest.raises(InputError, match=r"preparation record .* is missing"):
+    with pytest.raises(InputError, match="missing"):
         get_backbone(f"onnx:{onnx_file}")
     record.write_text(json.dumps(RECORD))
     onnx_file.write_bytes(b"no graph")
-    with pytest.raises(InputError, match="not a sound ONNX file"):
+    with pytest.raises(InputError, match="ONNX"):
         _ = get_backbone(f"onnx:{onnx_file}").dim
 
 
@@ -178,19 +178,19 @@ def test_bad_files(onnx_file: Path) -> None:
     ids=lambda wrong: str(wrong)[:40],
 )
 def test_absurd_records_are_refused(wrong: dict[str, Any]) -> None:
-    with pytest.raises(InputError, match="here: input_size must be"):
+    with pytest.raises(InputError, match="input_size"):
         check_record(RECORD | wrong, "here")
 
 
 @pytest.mark.parametrize("record", [None, [], "x", 3], ids=str)
 def test_a_record_is_one_object(record: Any) -> None:
-    with pytest.raises(InputError, match="one JSON object"):
+    with pytest.raises(InputError, match="JSON"):
         check_record(record, "here")
 
 
 @pytest.mark.parametrize("interpolation", ["best", 3, None, ["bicubic"]], ids=str)
 def test_an_interpolation_that_there_is_not(interpolation: Any) -> None:
-    with pytest.raises(InputError, match="unknown interpolation"):
+    with pytest.raises(InputError, match="interpolation"):
         check_record(RECORD | {"interpolation": interpolation}, "here")
 
 
@@ -198,7 +198,7 @@ def test_a_graph_with_a_fixed_batch_size() -> None:
     images = np.random.default_rng(0).integers(0, 256, (3, 8, 8, 3), dtype=np.uint8)
     free, fixed = Backbone("f", means_graph(), RECORD), Backbone("1", means_graph(1), RECORD)
     assert np.allclose(free.run(images), fixed.run(images), atol=1e-6)
-    with pytest.raises(InputError, match="its batch size is fixed at 2; export it with a free one"):
+    with pytest.raises(InputError, match="batch"):
         Backbone("2", means_graph(2), RECORD).run(images)
 
 
@@ -300,7 +300,7 @@ def test_what_runs_where_is_not_chosen_by_the_file() -> None:
     pixels = get_backbone("pixels")
     assert replace(pixels, device="cpu").key == pixels.key  # auto is the CPU here
     if "CUDAExecutionProvider" not in onnxruntime.get_available_providers():
-        with pytest.raises(InputError, match="device cuda"):
+        with pytest.raises(InputError, match="cuda"):
             _ = replace(pixels, device="cuda").key
     extractor = Extractor.make(pixels, Config(cache=None, device="cpu"))
     assert extractor.backbone.device == "cpu"
@@ -327,7 +327,7 @@ def test_features_that_are_not_finite_are_an_error(photos: Path) -> None:
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
     m = Backbone("log", content, RECORD | {"mean": [9.0] * 3})
     samples = Samples(sorted(photos.rglob("*.png"))[:2])
-    with pytest.raises(InputError, match="NaN or infinite features"):
+    with pytest.raises(InputError, match="NaN"):
         Extractor.make(m, Config(cache=None)).features(samples)
 
 
@@ -350,7 +350,7 @@ def test_timm(tmp_path: Path) -> None:
     with torch.no_grad():
         expected = reference.forward_head(reference.forward_features(x), pre_logits=True).numpy()
     assert np.abs(m.run(images) - expected).max() < 1e-4
-    with pytest.raises(InputError, match="timm knows no such model"):
+    with pytest.raises(InputError, match="timm"):
         get_backbone("timm:no_such_model")
 
 
@@ -370,7 +370,7 @@ def test_a_graph_that_fails_when_it_runs_is_one_clean_line(capfd: pytest.Capture
     v = helper.make_tensor_value_info("v", 1, ["n", 1])
     graph = helper.make_graph(nodes, "far", [x], [v], [index])
     content = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
-    with pytest.raises(InputError, match="onnxruntime cannot run it") as caught:
+    with pytest.raises(InputError, match="onnxruntime") as caught:
         Backbone("far", content, RECORD).run(np.zeros((1, 8, 8, 3), np.uint8))
     assert str(caught.value).isprintable()
     assert capfd.readouterr() == ("", "")

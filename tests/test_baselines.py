@@ -81,7 +81,7 @@ def test_contract(name: str) -> None:
     assert kind.rejects
     assert kind.__doc__
     assert baseline_version(name) == kind.version >= 1
-    with pytest.raises(InputError, match="no setting 'nothing'"):
+    with pytest.raises(InputError, match="nothing"):
         kind(nothing=1)
     labelled, (X, _) = source([0, 1, 2, 3], each=12), domain([0, 1, 8], 1.0, each=12)
     X.flags.writeable = False
@@ -383,7 +383,7 @@ def test_universal_baselines_tell_known_from_unknown(name: str) -> None:
 
 def test_divergence_is_an_error() -> None:
     layer = torch.nn.Linear(1, 1)
-    with pytest.raises(RuntimeError, match="diverged: the loss is not finite at step"):
+    with pytest.raises(RuntimeError, match="diverged"):
         SHOT().optimise([layer], lambda _: layer.weight.pow(4).sum(), rate=1e6)
 
 

@@ -22,14 +22,18 @@ from usfda.cli.arguments import globals_first, share_of
 from usfda.cli.main import app, main
 from usfda.cli.output import console
 from usfda.features.cache import cache_info
+from usfda.text import evaluation, findings, procurement
 
 Run = Callable[..., tuple[int, str, str]]
 
-QUICK = ["--set", "iterations=12", "--set", "update_every=4", "--set", "composites=200", "--backbone", "pixels"]
+QUICK = [
+    *["--for", "all", "--backbone", "pixels"],
+    *["--set", "iterations=12", "--set", "update_every=4", "--set", "composites=200"],
+]
 KEYS = {
     "t_avg", "t_unk", "h_score", "shared_accuracy", "closed_accuracy", "auroc", "ece",
     "samples", "unknown_share", "per_class", "confusion",
-    "shared_classes", "private_classes", "suspects", "source_model",
+    "shared_classes", "private_classes", "suspects", "class_means", "source_network", "uses",
 }  # fmt: skip
 
 
@@ -46,34 +50,22 @@ def run(capsys: pytest.CaptureFixture[str], cache: Path) -> Run:
 
 def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path) -> None:
     vendor, client = tmp_path / "out" / "vendor.usfda", tmp_path / "client.usfda"
-    code, _, notes = run("procure", photos, "-o", vendor, *QUICK)
+    code, shown, _ = run("procure", photos, "-o", vendor, *QUICK)
     assert code == 0
-    said = " ".join(notes.split())
-    assert "4 classes, 48 samples" in said
-    assert "6 negative classes, composite" in said
-    for part in (
-        "features (for every method)",
-        "class_statistics (for method mixture)",
-        "negatives (for method usfda)",
-    ):
-        assert f"{part}: " in said
-    assert "networks (for method usfda, the source model and the SSM): " in said
-    assert "held-out source accuracy " in said
-    assert "with head source-network, from which the client starts" in said
-    code, _, notes = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json")
+    procured = usfda.load(vendor).card["procurement"]
+    assert shown.startswith(procurement.result(str(vendor), procured))
+    assert set(procured["seconds"]) == set(procurement.PURPOSES)
+    code, shown, _ = run("adapt", vendor, new_photos, "-o", client, "--json", tmp_path / "a.json")
     assert code == 0
-    assert "adapted to 40 samples" in " ".join(notes.split())
-    assert "the class means" in notes
-    findings = usfda.load(client).findings
-    assert findings is not None
-    assert notes.count(findings.trust()) == 1
-    inspected = run("inspect", client)[1]
-    assert findings.trust() in inspected
-    for said in (notes, inspected, usfda.load(client).page()):
-        assert "hand it on as you would these images" in said
+    found = usfda.load(client).findings
+    assert found is not None
+    assert shown.splitlines()[:2] == [findings.result(str(client), found), findings.reliability(found)]
+    for said in (run("inspect", client)[1], usfda.load(client).page().replace("\\", "")):
+        assert all(line in said for line in (*usfda.describe(found), findings.OF_TARGET))
     card = json.loads((tmp_path / "a.json").read_text())
     assert card["method"] == "mixture"
-    assert card["sentences"] == findings.sentences()
+    assert card["sentences"] == usfda.describe(found)
+    assert card["reliability"] == found.reliability
     low, high = card["check"]["unknown_interval"]
     assert 0 <= low <= card["check"]["unknown_estimate"] <= high <= 100
     for names in card["examples"].values():
@@ -81,7 +73,7 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     assert set(card["seconds"]) == {"features", "training"}
     code, shown, _ = run("evaluate", client, new_photos, "--json", tmp_path / "e.json")
     assert code == 0
-    assert "h_score" in shown
+    assert [line.split("  ")[0] for line in shown.splitlines()[1:4]] == list(evaluation.DECISIONS.values())
     result = json.loads((tmp_path / "e.json").read_text())
     assert set(result) == KEYS
     assert set(result["per_class"]) == {"kind0", "kind1", "kind4", "kind5"}
@@ -89,7 +81,6 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     assert run("evaluate", vendor, new_photos)[0] == 0
     code, shown, _ = run("inspect", client)
     assert code == 0
-    assert "adapted" in shown
     assert "backbone.onnx" in shown
     code, shown, _ = run("inspect", client, "--json")
     assert json.loads(shown)["deployment"]["samples"] == 40
@@ -101,18 +92,17 @@ def test_the_whole_path(run: Run, photos: Path, new_photos: Path, tmp_path: Path
     assert of_vendor["vendor_sha256"] in run("inspect", client)[1]
 
 
-def test_inspect_tells_what_to_do_next(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
+def test_inspect_has_the_next_commands(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
     file = tmp_path / "my model.usfda"
     file.write_bytes(vendor.read_bytes())
     _, shown, _ = run("inspect", file)
     assert hashlib.sha256(file.read_bytes()).hexdigest() in shown
-    assert "none beside it" in shown
     assert f"usfda adapt '{file}' NEW-IMAGES -o client.usfda" in shown
     assert run("adapt", file, features, "-o", tmp_path / "adapted.usfda")[0] == 0
     (tmp_path / "adapted.usfda").replace(file)
     (tmp_path / "my model.usfda.sig").write_text("whatever")
     _, shown, _ = run("inspect", file)
-    assert "my model.usfda.sig lies beside it; usfda verify checks it" in shown
+    assert "my model.usfda.sig" in shown
     assert f"usfda report '{file}' NEW-IMAGES -o report.html" in shown
     assert f"usfda predict '{file}' PATH..." in shown
 
@@ -121,7 +111,7 @@ def test_inspect_tells_what_to_do_next(run: Run, vendor: Path, features: Path, t
 def vendor(tmp_path_factory: pytest.TempPathFactory) -> Path:
     X, y = blobs([0, 1, 2], 20)
     file = tmp_path_factory.mktemp("vendor") / "vendor.usfda"
-    usfda.procure(X, y, settings=usfda.ProcurementSettings(iterations=60, update_every=20)).save(file)
+    usfda.procure(X, y, method="all", settings=usfda.ProcurementSettings(iterations=60, update_every=20)).save(file)
     return file
 
 
@@ -154,10 +144,8 @@ def test_predict_one_image_and_a_bad_one(run: Run, photos: Path, tmp_path: Path)
     code, shown, warned = run("predict", tmp_path / "m.usfda", one, tmp_path / "bad.jpg", "--format", "jsonl")
     assert code == 0
     assert len(shown.splitlines()) == 1
-    assert "skipped 1 of 2 images" in " ".join(warned.split())
-    code, _, warned = run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg")
-    assert code == 2
-    assert "none of the images can be read" in warned
+    assert "warning" in warned
+    assert run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg")[0] == 2
     (tmp_path / "before.csv").write_text("before")
     assert run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg", "-o", tmp_path / "before.csv")[0] == 2
     assert (tmp_path / "before.csv").read_text() == "before"
@@ -184,21 +172,23 @@ def test_a_class_whose_images_are_all_bad_is_an_error(run: Run, photos: Path, tm
         (tmp_path / "p" / "broken" / f"{i}.jpg").write_text("no image")
     code, _, said = run("procure", tmp_path / "p", "-o", tmp_path / "m.usfda", *QUICK)
     assert code == 2
-    assert "fewer than two usable images in class broken" in said
+    assert "broken" in said
 
 
-def test_evaluate_says_where_the_source_model_is_better(run: Run, vendor: Path, tmp_path: Path) -> None:
+def test_evaluate_compares_with_the_decisions_that_are_not_adapted(run: Run, vendor: Path, tmp_path: Path) -> None:
     for name, classes in {"source": [0, 1, 2], "other": [5, 6, 7]}.items():
         X, y = blobs(classes, 20, seed=3)
         np.savez(tmp_path / f"{name}.npz", X=X, y=y)
     client, result = tmp_path / "client.usfda", tmp_path / "e.json"
     assert run("adapt", vendor, tmp_path / "other.npz", "-o", client, "--strictness", 1)[0] == 0
-    code, _, said = run("evaluate", client, tmp_path / "source.npz", "--json", result)
+    assert run("evaluate", client, tmp_path / "source.npz", "--json", result)[0] == 0
     found = json.loads(result.read_text())
-    assert code == 0
-    assert found["source_model"]["t_avg"] > found["t_avg"]
-    assert "by these labels the source model is better, t_avg" in said
-    assert "source model is better" not in run("evaluate", vendor, tmp_path / "source.npz")[2]
+    assert found["uses"] in evaluation.DECISIONS
+    assert found["source_network"]["t_avg"] > found["t_avg"]
+    assert run("evaluate", vendor, tmp_path / "source.npz", "--json", result)[0] == 0
+    found = json.loads(result.read_text())
+    assert found["uses"] == "source_network"
+    assert found["source_network"]["t_avg"] == found["t_avg"]
 
 
 def test_evaluate_with_rename(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
@@ -220,36 +210,40 @@ def test_an_error_is_said_whatever_an_interrupt_left(capfd: pytest.CaptureFixtur
 @pytest.mark.parametrize(
     ("args", "code", "says"),
     [
-        (["procure", "{tmp}/gone", "-o", "{tmp}/m"], 2, "no such file or folder"),
-        (["procure", "{photos}/kind0", "-o", "{tmp}/m"], 2, "wrong folder level"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0"], 2, "single class"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0,sofa"], 2, "no class sofa"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--backbone", "resnet"], 2, "no backbone"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--negatives", "none"], 2, "choose from composite, latent, prior"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--for", "both"], 2, "choose from all, mixture, usfda"),
-        (["procure", "{photos}", "-o", "{tmp}"], 2, "is a folder"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--set", "alpha=much"], 2, "alpha takes a number"),
-        (["procure", "{photos}", "-o", "{tmp}/m", "--set", "beta=1"], 2, "the settings are iterations"),
-        (["procure", "{photos}"], 2, "Missing option"),
-        (["adapt", "{photos}/kind0/000.png", "{photos}", "-o", "{tmp}/m"], 2, "not a usfda model file"),
-        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--method", "x"], 2, "no method 'x'"),
-        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--set", "most=0"], 2, "most starts at 2"),
-        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--set", "steps=3"], 2, "the settings are most"),
+        (["procure", "{tmp}/gone", "-o", "{tmp}/m"], 2, "gone"),
+        (["procure", "{photos}/kind0", "-o", "{tmp}/m"], 2, "kind0"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0"], 2, "class"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--classes", "kind0,sofa"], 2, "sofa"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--backbone", "resnet"], 2, "resnet"),
+        (
+            ["procure", "{photos}", "-o", "{tmp}/m", "--for", "all", "--negatives", "none"],
+            2,
+            "composite",
+        ),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--for", "both"], 2, "mixture"),
+        (["procure", "{photos}", "-o", "{tmp}"], 2, "folder"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--set", "alpha=much"], 2, "alpha"),
+        (["procure", "{photos}", "-o", "{tmp}/m", "--set", "beta=1"], 2, "iterations"),
+        (["procure", "{photos}"], 2, "--output"),
+        (["adapt", "{photos}/kind0/000.png", "{photos}", "-o", "{tmp}/m"], 2, "000.png"),
+        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--method", "x"], 2, "mixture"),
+        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--set", "most=0"], 2, "most"),
+        (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--set", "steps=3"], 2, "most"),
         (["adapt", "{vendor}", "{features}", "-o", "{tmp}/m", "--strictness", "2"], 2, "strictness"),
-        (["compare", "{photos}"], 2, "give SOURCE and TARGET"),
-        (["adapt", "{vendor}", "{photos}", "-o", "{tmp}/m"], 2, "made of features"),
-        (["evaluate", "{vendor}", "{features}", "--rename", "{tmp}/gone"], 2, "no file"),
-        (["evaluate", "{vendor}", "{features}", "--classes", "c9"], 2, "no class c9"),
-        (["inspect", "{tmp}/gone"], 2, "no such model file"),
+        (["compare", "{photos}"], 2, "SOURCE"),
+        (["adapt", "{vendor}", "{photos}", "-o", "{tmp}/m"], 2, "features"),
+        (["evaluate", "{vendor}", "{features}", "--rename", "{tmp}/gone"], 2, "gone"),
+        (["evaluate", "{vendor}", "{features}", "--classes", "c9"], 2, "c9"),
+        (["inspect", "{tmp}/gone"], 2, "gone"),
         (["--threads", "0", "inspect", "{vendor}"], 2, "threads"),
-        (["fly"], 2, "No such command"),
-        (["evaluate", "{vendor}", "{features}", "--json", "{tmp}"], 2, "is a folder"),
-        (["procure", "{photos}", "-o", "{features}/deep/m"], 2, "cannot be written"),
-        (["predict", "{vendor}", "{features}", "{tmp}/gone.jpg"], 2, "gone.jpg: no such file"),
-        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, "name a .csv, .jsonl, .parquet or .txt file"),
-        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x"], 2, "x: name a .csv, .jsonl, .parquet or .txt file"),
-        (["predict", "{vendor}", "{features}", "--format", "xml"], 2, "choose from csv, jsonl, parquet, table"),
-        (["--device", "tpu", "inspect", "{vendor}"], 2, "choose from auto, cpu, cuda"),
+        (["fly"], 2, "fly"),
+        (["evaluate", "{vendor}", "{features}", "--json", "{tmp}"], 2, "folder"),
+        (["procure", "{photos}", "-o", "{features}/deep/m"], 2, "deep"),
+        (["predict", "{vendor}", "{features}", "{tmp}/gone.jpg"], 2, "gone.jpg"),
+        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x.json"], 2, ".parquet"),
+        (["predict", "{vendor}", "{features}", "-o", "{tmp}/x"], 2, ".parquet"),
+        (["predict", "{vendor}", "{features}", "--format", "xml"], 2, "parquet"),
+        (["--device", "tpu", "inspect", "{vendor}"], 2, "cuda"),
         (["evaluate", "{vendor}", "{features}", "--json", "/proc/x.json"], 1, "x.json"),
     ],
 )
@@ -277,9 +271,12 @@ def test_global_options_may_stand_anywhere() -> None:
     ]
 
 
-def test_quiet_says_nothing_but_results(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
-    code, shown, said = run("adapt", vendor, features, "-o", tmp_path / "c.usfda", "--quiet")
-    assert (code, shown, said) == (0, "", "")
+def test_results_go_to_stdout_and_all_else_to_stderr(run: Run, vendor: Path, features: Path, tmp_path: Path) -> None:
+    code, shown, said = run("adapt", vendor, features, "-o", tmp_path / "c.usfda")
+    assert (code, len(shown.splitlines())) == (0, 3)
+    assert said != ""
+    assert run("adapt", vendor, features, "-o", tmp_path / "d.usfda", "--quiet") == (0, shown.replace("c.", "d."), "")
+    assert len(run("adapt", vendor, features, "-o", tmp_path / "e.usfda", "--verbose")[2].splitlines()) > 3
 
 
 def test_cache_commands(run: Run, photos: Path, tmp_path: Path, cache: Path) -> None:
@@ -343,7 +340,7 @@ def test_ctrl_c_is_one_line_and_loses_nothing(tmp_path: Path, cache: Path) -> No
     process.send_signal(signal.SIGINT)
     _, said = process.communicate(timeout=120)
     assert process.returncode == 130
-    assert "error: interrupted; features and runs so far are kept" in said
+    assert said.splitlines()[-1].startswith("error: ")
     assert "Traceback" not in said
     assert not (tmp_path / "m.usfda").exists()
 
@@ -372,7 +369,7 @@ def test_adapt_reports_with_its_strictness(run: Run, vendor: Path, tmp_path: Pat
     np.savez(tmp_path / "f.npz", X=X)
     client = tmp_path / "m.usfda"
     call = ["adapt", vendor, tmp_path / "f.npz", "-o", client, "--strictness", strictness]
-    code, _, notes = run(*call, "--json", tmp_path / "a.json")
+    code, shown, _ = run(*call, "--json", tmp_path / "a.json")
     assert code == 0
     card = json.loads((tmp_path / "a.json").read_text())
     records = [
@@ -380,13 +377,12 @@ def test_adapt_reports_with_its_strictness(run: Run, vendor: Path, tmp_path: Pat
     ]
     unknown = [record for record in records if record["label"] == "unknown"]
     assert card["strictness"] == float(strictness)
-    assert f"{100 * len(unknown) / len(records):.1f} % called unknown" in notes
+    assert f"{100 * len(unknown) / len(records):.1f} %" in shown
     sizes = {str(c): sum(r["cluster"] == c for r in unknown) for c in {r["cluster"] for r in unknown}}
     assert card["check"].get("clusters", {}) == sizes
+    assert [sizes[c] for c in sorted(sizes)] == sorted(sizes.values(), reverse=True), "numbered by size"
     for cluster, names in card["examples"].items():
         assert all(records[int(name)]["cluster"] == int(cluster) for name in names)
-    if sizes:
-        assert f"the unknown form {len(sizes)} clusters" in notes
 
 
 @pytest.fixture(scope="module")
@@ -407,8 +403,7 @@ def test_predict_without_a_store(run: Run, image_vendor: Path, new_photos: Path,
     (tmp_path / "file").touch()
     code, nowhere, said = run(*call, "--cache", tmp_path / "file")
     assert code == 0
-    assert said.count("cannot hold the feature cache") == 1
-    assert "features are not kept" in said
+    assert said.count("warning") == 1
     code, with_store, _ = run(*call)
     assert code == 0
     assert (cache / "features").exists()
@@ -431,7 +426,7 @@ def test_names_that_are_not_utf8_leave_every_file_readable(
     for suffix in ("csv", "jsonl", "parquet"):
         code, _, said = run("predict", image_vendor, target, "-o", tmp_path / f"p.{suffix}")
         assert code == 0
-        assert said.count("names that are not UTF-8: 40, written with escapes, as ") == 1
+        assert said.count("UTF-8: 40") == 1
     with (tmp_path / "p.csv").open(encoding="utf-8") as file:
         found.append([row["path"] for row in csv.DictReader(file)])
     lines = (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()
@@ -444,12 +439,10 @@ def test_names_that_are_not_utf8_leave_every_file_readable(
     assert set() < {name for names in examples.values() for name in names} <= set(found[0])
     code, _, said = run("evaluate", client, target, "--json", tmp_path / "e.json")
     assert code == 0
-    assert "names that are not UTF-8: 1," in said
+    assert "UTF-8: 1," in said
     result = json.loads((tmp_path / "e.json").read_text(encoding="utf-8"))
     assert result["private_classes"] == ["kind4", "kind5-\\udce9"]
-    code, _, said = run("adapt", image_vendor, tmp_path / "p.csv", "-o", client)
-    assert code == 2
-    assert "none of its files exists, the first is" in said
+    assert run("adapt", image_vendor, tmp_path / "p.csv", "-o", client)[0] == 2
 
 
 def test_all_commands_work_where_nothing_can_be_kept(run: Run, photos: Path, new_photos: Path, tmp_path: Path) -> None:
@@ -464,54 +457,50 @@ def test_files_for_one_method(run: Run, photos: Path, new_photos: Path, tmp_path
     size = {}
     for method in ("all", "mixture", "usfda"):
         file = tmp_path / f"{method}.usfda"
-        code, _, notes = run("procure", photos, "-o", file, *QUICK, "--for", method)
-        assert code == 0
-        assert ("negatives (for method usfda)" in notes) == (method != "mixture")
-        assert ("class_statistics (for method mixture)" in notes) == (method != "usfda")
-        head = "class-means" if method == "mixture" else "source-network"
-        assert f"with head {head}," in notes
-        shown = run("inspect", file)[1]
-        assert f"head             {head}" in shown
-        assert ("every method" if method == "all" else f"method {method} alone") in shown
+        assert run("procure", photos, "-o", file, *QUICK, "--for", method)[0] == 0
+        card = json.loads(run("inspect", file, "--json")[1])
+        assert ("negatives" in card["procurement"]["seconds"]) == (method != "mixture")
+        assert ("class_statistics" in card["procurement"]["seconds"]) == (method != "usfda")
+        assert card["head"] == ("class-means" if method == "mixture" else "source-network")
+        assert card["procurement"]["method"] == method
         size[method] = file.stat().st_size
     assert size["mixture"] < size["usfda"] < size["all"]
     for made, wanted in (("mixture", "usfda"), ("usfda", "mixture")):
         code, _, said = run("adapt", tmp_path / f"{made}.usfda", new_photos, "-o", tmp_path / "c", "--method", wanted)
         assert code == 2
-        assert f"procure it again with --for all, or adapt it with --method {made}" in said
+        assert f"--method {made}" in said
         assert not (tmp_path / "c").exists()
     few = ("--method", "usfda", "--set", "steps=3")
-    assert run("adapt", tmp_path / "usfda.usfda", new_photos, "-o", tmp_path / "u.usfda")[0] == 0
-    assert run("adapt", tmp_path / "paper.usfda", new_photos, "-o", tmp_path / "p.usfda", *few)[0] == 0
+    assert run("adapt", tmp_path / "mixture.usfda", new_photos, "-o", tmp_path / "m.usfda")[0] == 0
+    assert run("adapt", tmp_path / "usfda.usfda", new_photos, "-o", tmp_path / "p.usfda", *few)[0] == 0
     assert run("adapt", tmp_path / "all.usfda", new_photos, "-o", tmp_path / "a.usfda")[0] == 0
     alone, whole = (
         [
             json.loads(line)["label"]
             for line in run("predict", tmp_path / f, new_photos, "--format", "jsonl")[1].splitlines()
         ]
-        for f in ("u.usfda", "a.usfda")
+        for f in ("m.usfda", "a.usfda")
     )
     assert alone == whole
-    rows = run("predict", tmp_path / "u.usfda", new_photos, "--format", "jsonl")[1].splitlines()
+    rows = run("predict", tmp_path / "m.usfda", new_photos, "--format", "jsonl")[1].splitlines()
     assert {json.loads(row)["ssm"] for row in rows} == {None}
-    assert "ssm" not in run("predict", tmp_path / "u.usfda", new_photos)[1]
+    assert "ssm" not in run("predict", tmp_path / "m.usfda", new_photos)[1]
 
 
 def test_a_model_without_its_backbone(run: Run, photos: Path, tmp_path: Path) -> None:
     file = tmp_path / "m.usfda"
     call = ["procure", photos, "-o", file, "--backbone", "pixels", "--for", "mixture", "--without-backbone"]
-    code, _, said = run(*call)
+    code, shown, _ = run(*call)
     assert code == 0
-    assert f"usfda adapt {file} --backbone pixels NEW-IMAGES" in said
+    assert f"usfda adapt {file} --backbone pixels NEW-IMAGES" in shown
     shown = run("inspect", file)[1]
-    assert "not in the file" in shown
     assert f"usfda adapt {file} --backbone pixels NEW-IMAGES" in shown
     client = tmp_path / "c.usfda"
     call = ["adapt", file, photos, "--backbone", "pixels", "--without-backbone", "-o", client]
-    assert f"usfda predict {client} --backbone pixels PATH..." in run(*call)[2]
+    assert f"{client} --backbone pixels" in run(*call)[1]
     code, _, said = run("predict", file, photos)
     assert code == 2
-    assert "give pixels" in said
+    assert "pixels" in said
     code, shown, _ = run("predict", file, photos, "--backbone", "pixels")
     assert code == 0
     assert len(shown.splitlines()) == 48
@@ -606,14 +595,14 @@ def test_one_name_for_two_outputs_is_refused(
     assert not Path("x").exists()
 
 
-def test_inspect_tells_whether_the_default_backbone_is_the_genuine_one(run: Run, photos: Path, tmp_path: Path) -> None:
+def test_inspect_shows_whether_the_default_backbone_is_genuine(run: Run, photos: Path, tmp_path: Path) -> None:
     model = usfda.procure(photos, method="mixture", classes="kind0,kind1")
     model.save(tmp_path / "m.usfda")
-    assert "as this package has it" in run("inspect", tmp_path / "m.usfda")[1]
+    assert "NOT" not in run("inspect", tmp_path / "m.usfda")[1]
     assert model.backbone is not None
     other = replace(model.backbone, record=model.backbone.record | {"interpolation": "nearest"})
     usfda.Model(model.source_classes, model.vendor, model.head, other, model.card).save(tmp_path / "m.usfda")
-    assert "NOT the one of this name" in run("inspect", tmp_path / "m.usfda")[1]
+    assert "NOT" in run("inspect", tmp_path / "m.usfda")[1]
 
 
 def test_the_vendors_file_is_not_written_over(run: Run, vendor: Path, tmp_path: Path) -> None:
@@ -621,9 +610,7 @@ def test_the_vendors_file_is_not_written_over(run: Run, vendor: Path, tmp_path: 
     np.savez(tmp_path / "f.npz", X=X)
     file = tmp_path / "vendor.usfda"
     file.write_bytes(vendor.read_bytes())
-    code, _, said = run("adapt", file, tmp_path / "f.npz", "-o", file)
-    assert code == 2
-    assert "is the vendor's file" in said
+    assert run("adapt", file, tmp_path / "f.npz", "-o", file)[0] == 2
     assert file.read_bytes() == vendor.read_bytes()
 
 
@@ -662,7 +649,7 @@ def test_updates_and_bounded_rejections(run: Run, vendor: Path, tmp_path: Path) 
         np.savez(tmp_path / f"{name}.npz", X=rows)
     code, _, notes = run("adapt", vendor, tmp_path / "first.npz", "-o", client, "--update")
     assert code == 2
-    assert "leave out --update this time" in " ".join(notes.split())
+    assert "--update" in notes
     assert run("adapt", vendor, tmp_path / "first.npz", "-o", client)[0] == 0
     record = tmp_path / "later.json"
     assert run("adapt", client, tmp_path / "second.npz", "-o", later, "--update", "--json", record)[0] == 0
@@ -676,7 +663,7 @@ def test_updates_and_bounded_rejections(run: Run, vendor: Path, tmp_path: Path) 
         assert card["reject_at_most"] == 10
     code, _, notes = run("adapt", vendor, tmp_path / "first.npz", "-o", client, "--reject-at-most", "much")
     assert code == 2
-    assert "as 10% or 0.1" in " ".join(notes.split())
+    assert "10%" in notes
 
 
 @pytest.mark.parametrize(("text", "share"), [("0", 0), ("1%", 0.01), ("100%", 1), ("35", 0.35), ("0.5", 0.5)])
@@ -686,7 +673,7 @@ def test_shares(text: str, share: float) -> None:
 
 @pytest.mark.parametrize("text", ["1", "-1", "101%", "nan", "", "%"])
 def test_shares_that_could_mean_two_things_or_nothing(text: str) -> None:
-    with pytest.raises(usfda.InputError, match=r"as 10% or 0\.1"):
+    with pytest.raises(usfda.InputError, match="10%"):
         share_of(text, "--option")
 
 
@@ -696,4 +683,4 @@ def test_what_needs_torch_says_so(run: Run, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "torch", None)
     code, _, notes = run("procure", tmp_path / "source.npz", "--for", "usfda", "-o", tmp_path / "no.usfda")
     assert code == 2
-    assert notes.splitlines()[-1] == "error: this needs PyTorch, which is not installed: pip install torch"
+    assert notes.splitlines()[-1].endswith("pip install torch")

@@ -80,7 +80,7 @@ def test_what_is_not_onnx_is_refused(content: bytes) -> None:
 
 
 def test_too_large_a_file_is_refused() -> None:
-    with pytest.raises(InputError, match=r"backbone x: the file is larger than 1073741824 bytes"):
+    with pytest.raises(InputError, match="larger"):
         check_graph(bytes(graph.MAX_CONTENT + 1), "x", SIZE)
 
 
@@ -98,7 +98,7 @@ def varint(number: int) -> bytes:
     ids=["nodes", "metadata", "packed list"],
 )
 def test_too_many_entries_are_refused_before_they_are_parsed(content: bytes) -> None:
-    with pytest.raises(InputError, match="has more than 20000 nodes or 1000000 entries"):
+    with pytest.raises(InputError, match="20000"):
         check_graph(content, "x", SIZE)
 
 

@@ -96,7 +96,7 @@ def test_strictness_goes_from_never_to_readily(models: dict[str, Model], name: s
     assert strict is not None
     assert np.array_equal(model.predict_proba(SAMPLES), strict)
     for wrong in (-0.1, 1.1, float("nan")):
-        with pytest.raises(InputError, match="strictness is from 0"):
+        with pytest.raises(InputError, match="strictness"):
             model.predict(SAMPLES, wrong)
 
 
@@ -270,7 +270,7 @@ def test_the_label_goes_with_the_probabilities(models: dict[str, Model], p: list
 
 
 def test_a_head_that_fails_is_an_error(models: dict[str, Model]) -> None:
-    with pytest.raises(InputError, match="no finite probabilities"):
+    with pytest.raises(InputError, match="finite"):
         fixed(models, [[np.nan, 0.5, 0.5]]).predict(np.zeros((1, 32)))
 
 

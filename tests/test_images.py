@@ -74,7 +74,7 @@ def test_suffixes_and_formats() -> None:
     assert {".jpg", ".png", ".tif", ".webp"} < SUFFIXES
     for kind in FORMATS:
         assert decode(saved(noise(20), kind)).size == (20, 20)
-    with pytest.raises(UnreadableImage, match="not an image of a known format"):
+    with pytest.raises(UnreadableImage, match="format"):
         decode(saved(noise(20), "ICO"))
 
 
@@ -378,5 +378,5 @@ def test_damaged_images(content: bytes, data: st.DataObject) -> None:
 def test_a_bmp_with_run_lengths_is_refused() -> None:
     """1,086 bytes of it took four gigabytes with Pillow 10: it can skip ahead by any number of rows."""
     head = struct.pack("<2sLHHLLLlHHLLllLL", b"BM", 1086, 0, 0, 1078, 40, 800, 1, 1, 8, 1, 8, 0, 0, 0, 0)
-    with pytest.raises(UnreadableImage, match="run-length compression"):
+    with pytest.raises(UnreadableImage, match="compression"):
         decode(head + bytes(1024) + b"\0\2\xff\xff\0\1")

@@ -89,7 +89,7 @@ def test_one_shot() -> None:
 
 
 def test_one_shot_needs_a_sample_to_recognise() -> None:
-    with pytest.raises(InputError, match="every class has a single sample"):
+    with pytest.raises(InputError, match="single"):
         one_shot(np.eye(3), np.asarray(list("abc")))
 
 
@@ -107,5 +107,5 @@ def test_rename(vector_model: Model) -> None:
     assert evaluate(vector_model, X, theirs)["t_unk"] is not None
     renamed = evaluate(vector_model, X, theirs, rename={"zero": "c0"})
     assert renamed == evaluate(vector_model, X, y)
-    with pytest.raises(InputError, match="the model has no class c99"):
+    with pytest.raises(InputError, match="c99"):
         evaluate(vector_model, X, theirs, rename={"zero": "c99"})

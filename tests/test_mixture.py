@@ -465,7 +465,7 @@ def test_the_vendors_own_statistics_have_two_samples_behind_them() -> None:
     model = procure(X, y, method="mixture")
     home = own_geometry(model)
     assert ((home.means @ home.whiten(X, home.overall_mean).T) < 0.999).all()
-    with pytest.raises(InputError, match="fewer than two usable images in class c1"):
+    with pytest.raises(InputError, match="c1"):
         procure(X[:3], y[:3], method="mixture")
 
 
@@ -476,7 +476,7 @@ def test_a_source_class_of_copies_is_refused(photos: Path, tmp_path: Path) -> No
         (tmp_path / "copies" / name).write_bytes(image)
     for kind in ("kind1", "kind2"):
         (tmp_path / kind).symlink_to(photos / kind)
-    with pytest.raises(InputError, match="fewer than two usable images in class copies"):
+    with pytest.raises(InputError, match="copies"):
         procure(tmp_path, method="mixture", backbone="pixels")
 
 
@@ -514,7 +514,7 @@ def test_a_piece_with_a_new_unknown_thing_adds_a_cluster(vector_model: Model) ->
 def test_only_an_adapted_model_can_be_updated(vector_model: Model) -> None:
     X, _ = blobs([0, 1, 2, 7], 10, seed=1)
     for model, method in ((vector_model, "mixture"), (adapt(vector_model, X), "usfda")):
-        with pytest.raises(InputError, match=r"only method mixture can update.*leave out --update this time"):
+        with pytest.raises(InputError, match="--update"):
             adapt(model, X, update=True, method=method)  # type: ignore[arg-type]
 
 
@@ -546,7 +546,7 @@ def test_rejections_can_be_bounded(vector_model: Model, method: Any, share: floa
     assert adapted.deployment["unknown_share"] == pytest.approx(100 * rejected, abs=0.01)
     adapted.save(tmp_path / "m.usfda")
     assert np.mean(load(tmp_path / "m.usfda").predict(X) == "unknown") == rejected
-    with pytest.raises(InputError, match="share of the target, from 0 to 1, not 3"):
+    with pytest.raises(InputError, match="share"):
         adapt(vector_model, X, reject_at_most=3)
 
 

@@ -28,7 +28,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def vendor(place: Path) -> Path:
     file = place / "vendor.usfda"
-    args = ["procure", ROOT / "amazon", "--classes", ",".join(PROTOCOL.source), "-o", file]
+    args = ["procure", ROOT / "amazon", "--for", "all", "--classes", ",".join(PROTOCOL.source), "-o", file]
     assert main([*map(str, args), "--cache", str(place / "cache"), "--quiet", "--set", "composites=1500"]) == 0
     return file
 

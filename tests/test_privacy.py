@@ -192,7 +192,7 @@ def test_a_file_with_noise_tells_nothing_that_is_not_noisy(tmp_path: Path) -> No
 
 def test_a_class_with_too_few_images_is_named() -> None:
     X, y = blobs([0, 1, 2], 12)
-    with pytest.raises(InputError, match=r"10 images of every class; fewer are there of c1 \(4\): add some"):
+    with pytest.raises(InputError, match="c1"):
         procure(np.delete(X, np.arange(12, 20), 0), np.delete(y, np.arange(12, 20)), private=True)
     procure(X, y, private=True, settings={"holdout": 0.3})
 
@@ -200,13 +200,13 @@ def test_a_class_with_too_few_images_is_named() -> None:
 @pytest.mark.parametrize("epsilon", [0, -1, math.inf, math.nan])
 def test_an_epsilon_that_is_none_is_refused(epsilon: float) -> None:
     X, y = blobs([0, 1], 12)
-    with pytest.raises(InputError, match="epsilon is a number"):
+    with pytest.raises(InputError, match="epsilon"):
         procure(X, y, epsilon=epsilon)
 
 
 def test_method_paper_is_not_private() -> None:
     X, y = blobs([0, 1], 12)
-    with pytest.raises(InputError, match="procure it for method mixture"):
+    with pytest.raises(InputError, match="mixture"):
         procure(X, y, method="usfda", private=True)
 
 

@@ -22,8 +22,8 @@ from usfda.methods.usfda.procurement import another_round, l_p, train_source
 
 
 @pytest.mark.parametrize("value", [0.0, 1.5])
-@pytest.mark.parametrize("method", ["all", "usfda", "paper"])
-def test_a_source_of_one_vector_is_refused(value: float, method: Literal["all", "usfda", "paper"]) -> None:
+@pytest.mark.parametrize("method", ["all", "mixture", "usfda"])
+def test_a_source_of_one_vector_is_refused(value: float, method: Literal["all", "mixture", "usfda"]) -> None:
     with pytest.raises(InputError, match="all source samples are the same"):
         procure(np.full((20, 8), value, np.float32), ["a", "b"] * 10, method=method)
 
@@ -87,7 +87,7 @@ def test_batches_visit_everything_before_anything_twice() -> None:
 def test_procurement_on_vectors_learns_the_source(kind: Negatives) -> None:
     X, y = blobs([0, 1, 2, 3], 30)
     settings = ProcurementSettings(iterations=80, update_every=16, lr=1e-3)
-    model = procure(X, y, negatives=kind, settings=settings)
+    model = procure(X, y, method="all", negatives=kind, settings=settings)
     card = model.card["procurement"]
     assert card["negatives"]["classes"] == {"latent": 1, "prior": 6}[kind]
     assert (card["validation"]["accuracy"] or 0) > 90
@@ -251,7 +251,7 @@ FEW = ProcurementSettings(iterations=12, update_every=4, composites=200)
 @pytest.fixture(scope="module")
 def image_model(photos: Path, tmp_path_factory: pytest.TempPathFactory) -> Model:
     config = Config(cache=tmp_path_factory.mktemp("store"))
-    return procure(photos, backbone="pixels", settings=FEW, seed=3, config=config)
+    return procure(photos, method="all", backbone="pixels", settings=FEW, seed=3, config=config)
 
 
 def test_images_with_composites(image_model: Model) -> None:
@@ -264,7 +264,9 @@ def test_images_with_composites(image_model: Model) -> None:
 
 
 def test_the_same_seed_gives_the_same_model(photos: Path, image_model: Model) -> None:
-    same, other = (procure(photos, backbone="pixels", settings=FEW, seed=s).vendor.tensors() for s in (3, 4))
+    same, other = (
+        procure(photos, method="all", backbone="pixels", settings=FEW, seed=s).vendor.tensors() for s in (3, 4)
+    )
     for name, tensor in image_model.vendor.tensors().items():
         assert np.array_equal(tensor, same[name])
     assert not np.array_equal(same["D.source.weight"], other["D.source.weight"])
@@ -327,19 +329,19 @@ def test_labels_that_contradict_each_other_are_named(
 
 def test_wrong_sources(photos: Path) -> None:
     X, y = blobs([0, 1], 5)
-    with pytest.raises(InputError, match="labels are needed"):
+    with pytest.raises(InputError, match="labels"):
         procure(X)
-    with pytest.raises(InputError, match="10 samples but 9 labels"):
+    with pytest.raises(InputError, match="labels"):
         procure(X, y[:9])
-    with pytest.raises(InputError, match="composites are made of images"):
-        procure(X, y, negatives="composite")
-    with pytest.raises(InputError, match="iterations must be more than update_every"):
-        procure(X, y, settings=ProcurementSettings(iterations=50, update_every=50))
-    with pytest.raises(InputError, match="called 'unknown'"):
+    with pytest.raises(InputError, match="composites"):
+        procure(X, y, method="all", negatives="composite")
+    with pytest.raises(InputError, match="update_every"):
+        procure(X, y, method="all", settings=ProcurementSettings(iterations=50, update_every=50))
+    with pytest.raises(InputError, match="unknown"):
         procure(X, np.where(y == "c0", "unknown", y))
     three = ProcurementSettings(images_per_composite=3)
-    with pytest.raises(InputError, match="too few for composites of 3 images"):
-        procure(photos, classes=["kind0", "kind1"], backbone="pixels", settings=three)
+    with pytest.raises(InputError, match="composites"):
+        procure(photos, method="all", classes=["kind0", "kind1"], backbone="pixels", settings=three)
 
 
 def test_the_card_is_json_and_names_no_place(image_model: Model, photos: Path) -> None:
@@ -442,10 +444,12 @@ def test_a_missing_part_is_named_with_the_command(models_for: dict[str, Model], 
 
 def test_what_a_file_is_for_is_checked_first(photos: Path) -> None:
     X, y = blobs([0, 1], 5)
-    with pytest.raises(InputError, match="no method 'both'; choose from all, mixture, usfda"):
+    with pytest.raises(InputError, match="both"):
         procure(X, y, method="both")  # type: ignore[arg-type]
-    with pytest.raises(InputError, match="no negatives 'none'; choose from composite, latent, prior"):
-        procure(X, y, negatives="none")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="none"):
+        procure(X, y, method="all", negatives="none")  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="usfda"):
+        procure(X, y, negatives="latent")
     # For usfda there are no negatives, so that nothing has to be composed, and a wide choice of classes costs nothing.
     assert procure(photos, method="mixture", backbone="pixels").vendor.networks is None
 
@@ -455,9 +459,9 @@ def test_settings_are_an_object_or_a_dict_of_its_fields() -> None:
     model = procure(X, y, method="mixture", settings={"holdout": 0.5})
     assert model.card["procurement"]["settings"]["holdout"] == 0.5
     assert list(model.card["procurement"]["settings"]) == [field.name for field in fields(ProcurementSettings)]
-    with pytest.raises(InputError, match="no setting 'epochs'; choose from iterations"):
+    with pytest.raises(InputError, match="epochs"):
         procure(X, y, settings={"epochs": 3})
-    with pytest.raises(InputError, match="must be a ProcurementSettings or a dict of its fields, not UsfdaSettings"):
+    with pytest.raises(InputError, match="ProcurementSettings"):
         procure(X, y, settings=UsfdaSettings())  # type: ignore[arg-type]
 
 
@@ -468,7 +472,7 @@ def test_progress_names_the_parts_and_their_purpose(photos: Path, cache: Path) -
         texts.append(text)
         return silent(total, text, unit)
 
-    procure(photos, backbone="pixels", settings=FEW, config=Config(cache=cache, progress=watch))
+    procure(photos, method="all", backbone="pixels", settings=FEW, config=Config(cache=cache, progress=watch))
     assert texts == [
         "source features (for every method)",
         "negatives (for method usfda)",

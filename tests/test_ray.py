@@ -284,5 +284,5 @@ def test_an_engine_gives_batches_in_order(photos: Path) -> None:
     assert isinstance(source, Samples)
     for done in Threads(4).run(ImageJob(get_backbone("pixels")), source.paths, range(40), None):
         assert len(done.new) == len(done.keys)
-    with pytest.raises(InputError, match="add --engine ray"):
+    with pytest.raises(InputError, match="--engine"):
         Config(address="auto")

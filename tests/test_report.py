@@ -109,7 +109,7 @@ def test_a_model_that_was_not_adapted_and_one_of_the_paper(
     photos: Path, new_photos: Path, tmp_path: Path, config: Config, visit: Open
 ) -> None:
     settings = ProcurementSettings(iterations=12, update_every=4, composites=200)
-    vendor = procure(photos, backbone="pixels", settings=settings, config=config)
+    vendor = procure(photos, method="all", backbone="pixels", settings=settings, config=config)
     adapted = adapt(vendor, new_photos, method="usfda", settings={"steps": 5}, config=config)
     for name, model, says in (("vendor", vendor, "was not adapted"), ("usfda", adapted, "was not measured")):
         file = tmp_path / f"{name}.html"
@@ -462,7 +462,7 @@ def test_nothing_is_cut_off_on_a_phone(tmp_path: Path, visit: Open) -> None:
     """All sections can be seen in the bar, a card wraps, and a long name leaves room for the button beside it."""
     X, y = blobs([0, 1, 2, 7], 20)
     settings = ProcurementSettings(iterations=12, update_every=4, composites=200)  # with curves, so all sections
-    model = procure(X, np.array([f"a_rather_long_name_of_{name}" for name in y]), settings=settings)
+    model = procure(X, np.array([f"a_rather_long_name_of_{name}" for name in y]), method="all", settings=settings)
     write_report(model, Features(X, y), tmp_path / "r.html", labelled=True)
     seen = visit((tmp_path / "r.html").as_uri(), **PHONE)
     page = seen.page

@@ -400,8 +400,9 @@ def test_same_seed_settings_and_versions_give_the_same_numbers(digits: Path, tmp
     source, target, private = digits / "mnist", digits / "uci", "5,6,7,8,9"
     with threadpool_limits(1):  # as in a run: sums of several threads are rounded in another order
         model = procure(
-            source, classes="0,1,2,3,4", backbone=record["backbone"], seed=seed, settings=before, config=config
-        )
+            source, method="all", classes="0,1,2,3,4", backbone=record["backbone"], seed=seed, settings=before,
+            config=config,
+        )  # fmt: skip
         adapted = adapt(model, target, classes=private, method="usfda", seed=seed, settings=after, config=config)
         found = evaluate(adapted, target, classes=private, config=config)
     assert found.keys() & record.keys() >= {"t_avg", "t_unk", "h_score", "per_class", "confusion"}
@@ -440,7 +441,7 @@ def test_what_fails_is_left_out_and_said(digits: Path, tmp_path: Path, config: C
     assert [r["error"] for r in runner.failed] == ["RuntimeError: diverged: the loss is not finite at step 1"]
     assert "1 runs failed and are left out" in (tmp_path / "one-shot.md").read_text()
     assert {row["method"]: row["one_shot"] for row in rows(tmp_path, "one-shot")}["uan"] == ""
-    with pytest.raises(RuntimeError, match="all runs failed: RuntimeError: diverged"):
+    with pytest.raises(RuntimeError, match="diverged"):
         run(OneShotRecognition(baselines=("uan",)), digits, tmp_path, config, settings=settings)
 
 

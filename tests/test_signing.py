@@ -178,7 +178,7 @@ def test_keys_that_cannot_sign(vendor: Path) -> None:
         with pytest.raises(InputError, match=why):
             sign(model, vendor / name)
     (vendor / "vendor.usfda").write_bytes(b"no model")
-    with pytest.raises(InputError, match="not a usfda model file"):
+    with pytest.raises(InputError, match="model"):
         sign(model, vendor / "vendor.key")
     assert (vendor / "vendor.usfda.sig").read_bytes() == before
 
@@ -394,7 +394,7 @@ def test_the_bytes_that_are_loaded_are_those_that_were_verified(vendor: Path) ->
     read_model_file(model, verified)
     procure(*blobs([2, 3], 8, d=6), method="mixture").save(other)
     other.replace(model)
-    with pytest.raises(InputError, match=r"vendor\.usfda: was exchanged while its signature was checked"):
+    with pytest.raises(InputError, match="exchanged"):
         read_model_file(model, verified)
 
 
@@ -470,9 +470,9 @@ def test_certificates(run: Run, authority: Path, monkeypatch: pytest.MonkeyPatch
         code, _, error = run("sign", model, "--key", authority / "vendor.key", "--certificate", authority / name)
         assert code == 0, error
         assert verify(model, authority / "root.pem") == hashlib.sha256(model.read_bytes()).hexdigest()
-    with pytest.raises(InputError, match=r"friend\.pem: no certificate of"):
+    with pytest.raises(InputError, match="certificate"):
         sign(model, authority / "vendor.key", certificate=authority / "friend.pem", password="sesame")
-    with pytest.raises(InputError, match=r"vendor\.pub: no certificate of"):
+    with pytest.raises(InputError, match="certificate"):
         sign(model, authority / "vendor.key", certificate=authority / "vendor.pub", password="sesame")
 
 

@@ -268,9 +268,9 @@ def test_no_vector_of_a_single_example_is_kept(adapted: Model, target: tuple[np.
 
 def test_an_example_like_nothing_in_the_target(adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
     strange, _ = blobs([5], 3, shift=0.5, seed=3)
-    with pytest.raises(InputError, match="nothing in the target is like the one example of okapi; give two or more"):
+    with pytest.raises(InputError, match="okapi"):
         teach(adapted, strange[:1], ["okapi"])
-    with pytest.raises(InputError, match="give two or more"):  # copies are one
+    with pytest.raises(InputError, match="two"):  # copies are one
         teach(adapted, strange[[0, 0]], ["okapi", "okapi"])
     taught = teach(adapted, strange[:2], ["okapi", "okapi"])
     assert taught.predict(strange[2:])[0] == "okapi"
@@ -280,15 +280,15 @@ def test_an_example_like_nothing_in_the_target(adapted: Model, target: tuple[np.
 def test_what_cannot_be_taught(vector_model: Model, adapted: Model, target: tuple[np.ndarray, np.ndarray]) -> None:
     X, _ = target
     clusters = len(adapted.decide(X[:1]).probability[0])
-    with pytest.raises(InputError, match="only a model that was adapted with method mixture can be taught"):
+    with pytest.raises(InputError, match="mixture"):
         teach(vector_model, names={1: "a"})
-    with pytest.raises(InputError, match="nothing to teach"):
+    with pytest.raises(InputError, match="teach"):
         teach(adapted)
-    with pytest.raises(InputError, match=r"there is no cluster 99; the model has clusters 1 to \d"):
+    with pytest.raises(InputError, match="99"):
         teach(adapted, names={99: "a"})
-    with pytest.raises(InputError, match="called 'unknown'"):
+    with pytest.raises(InputError, match="unknown"):
         teach(adapted, names={1: "Unknown"})
-    with pytest.raises(InputError, match="'horse' is no taught class; none was taught"):
+    with pytest.raises(InputError, match="horse"):
         teach(adapted, forget=["horse"])
     assert clusters == len(adapted.classes_) + 1
 

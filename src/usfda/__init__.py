@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from .stages.adapt import adapt
     from .stages.procure import procure
     from .stages.teach import teach
+    from .text.findings import describe
     from .tracking import get_tracker
 
 __version__ = "0.3.0"
@@ -38,6 +39,7 @@ _HOME = {
     "UsfdaClassifier": "estimator",
     "MixtureSettings": "methods.settings",
     "adapt": "stages.adapt",
+    "describe": "text.findings",
     "evaluate": "metrics",
     "export_onnx": "export",
     "get_tracker": "tracking",
@@ -62,6 +64,7 @@ __all__ = [
     "UsfdaClassifier",
     "UsfdaSettings",
     "adapt",
+    "describe",
     "evaluate",
     "export_onnx",
     "get_tracker",

@@ -17,23 +17,15 @@ from .config import Config
 from .data.reading import UNKNOWN, read
 from .errors import InputError
 from .methods.decision import Decision
+from .methods.heads import ClassMeansHead, Head, SourceNetworkHead
 from .methods.vendor import members_of
 from .model import Model, as_model
 
 log = logging.getLogger("usfda")
 
 BINS = 15  # of the calibration error
+UNADAPTED: dict[str, type[Head]] = {"class_means": ClassMeansHead, "source_network": SourceNetworkHead}
 SIMILAR = 0.8  # of two names, from which on they may mean the same (difflib's ratio)
-MEANINGS = {
-    "t_avg": "mean accuracy over shared classes and unknown",
-    "t_unk": "private samples called unknown",
-    "h_score": "harmonic mean of shared accuracy and t_unk",
-    "shared_accuracy": "mean accuracy over shared classes",
-    "closed_accuracy": "the same with rejection switched off",
-    "auroc": "known against unknown, by score",
-    "ece": "calibration error of the score",
-    "unknown_share": "samples called unknown",
-}
 
 
 def evaluate(
@@ -69,8 +61,9 @@ def evaluate(
     -------
     dict
         In percent, None where undefined; docs/metrics.md explains each. ``shared_classes`` and ``private_classes`` are
-        those of the samples, ``suspects`` pairs of a private one with the class of the model that it may be, and
-        ``source_model`` the same metrics of the vendor's model, where this one was adapted.
+        those of the samples, ``suspects`` pairs of a private one with the class of the model that it may be.
+        ``class_means`` and ``source_network`` have the same metrics of these decisions, None where the file lacks
+        them, and ``uses`` is the name of the decision that the model uses: one of the two, or ``adapted``.
     """
     model = as_model(model)
     found = read(labelled, y, classes=classes, labelled=True)
@@ -89,29 +82,34 @@ def evaluate(
     result["private_classes"] = sorted(names - set(model.classes_))
     absent = [name for name in model.classes_ if name not in names]
     result["suspects"] = suspects(truth, model.labels_of(decided), result["private_classes"], absent)
-    if model.adapted:
-        source = model.source_model
-        before = source.decide(features.X, strictness, probabilities=False)
-        result["source_model"] = score_decision(truth, before, source.classes_)
+    result["uses"] = "adapted"
+    for name, kind in UNADAPTED.items():
+        result[name] = None
+        if getattr(model.vendor, kind.needs) is not None:
+            other = model.source_model
+            other.head = kind.build(model.vendor, {})
+            decided = other.decide(features.X, strictness, probabilities=False)
+            result[name] = score_decision(truth, decided, other.classes_)
+            if isinstance(model.head, kind):
+                result["uses"] = name
     return result
 
 
 def suspects(truth: np.ndarray, labels: np.ndarray, private: list[str], absent: list[str]) -> dict[str, str]:
     """Private classes that may be a class of the model under another name.
 
-    One is suspect where its name is nearly that of a class of which no sample is there, or where most of its samples
-    are labelled so.
+    One is suspect where its name is nearly that of a class without samples, and its samples look like that class: a
+    third or more are labelled with it, and fewer with any other class.
     """
     plain = {_plain(name): name for name in absent}
     found = {}
     for name in private:
-        mine, counts = np.unique(labels[truth == name], return_counts=True)
-        most = str(mine[counts.argmax()])
         alike = [other for other in plain if _digits(other) == _digits(name)]  # room3 is not nearly room4
-        if near := difflib.get_close_matches(_plain(name), alike, 1, SIMILAR):
+        near = difflib.get_close_matches(_plain(name), alike, 1, SIMILAR)
+        mine = labels[truth == name]
+        classes, counts = np.unique(mine[mine != UNKNOWN], return_counts=True)
+        if near and len(classes) and classes[counts.argmax()] == plain[near[0]] and 3 * counts.max() >= len(mine):
             found[name] = plain[near[0]]
-        elif most in absent and counts.max() > counts.sum() / 2:
-            found[name] = most
     return found
 
 

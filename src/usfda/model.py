@@ -26,9 +26,10 @@ from .methods.decision import STRICTNESS, Decision, ProbabilisticDecision, check
 from .methods.findings import Findings
 from .methods.heads import HEADS, Head, starting_head
 from .methods.vendor import Vendor, own_part
-from .modelcard import FILE, PAGE, card_text, model_file
+from .modelcard import FILE, PAGE, model_file
 from .modelfile import MAX_SIZE, MESSAGE, ModelFile, read_model_file, write_model_file
 from .signing import verify
+from .text.model import page
 from .urls import Url, fetched, place_of
 
 CHUNK = 512  # images at a time when predicting: memory does not depend on their number
@@ -319,7 +320,7 @@ class Model:
 
     def page(self) -> str:
         """The card as a page that model hubs show, in Markdown."""
-        return card_text(self.classes_, self.card, self.findings)
+        return page(FILE, self.classes_, self.card, self.findings)
 
     def save(self, path: str | Path | Url, *, backbone: bool = True) -> None:
         """Write the file, whole or not at all; ``backbone=False`` leaves the ONNX file out and keeps its sha256.
@@ -330,8 +331,8 @@ class Model:
         place = place_of(path)
         if isinstance(place, Path) and (place.is_dir() or str(path).endswith("/")):
             place.mkdir(parents=True, exist_ok=True)
-            with atomic_write(place / PAGE) as page:
-                page.write(self.page().encode())
+            with atomic_write(place / PAGE) as file:
+                file.write(self.page().encode())
             place /= FILE
         tensors = self.vendor.tensors()
         tensors |= {f"{self.head.part}.{name}": t for name, t in self.head.tensors().items()}

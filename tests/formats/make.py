@@ -107,7 +107,7 @@ def models_of_0_1(number: int, source: Path, target: list[str], backbone: str) -
     usfda: Any = import_module("usfda")  # as it was then
 
     make_networks_narrow(import_module("usfda.procurement"))
-    procured = usfda.procure(source, backbone=backbone, settings=usfda.ProcurementSettings(**FEW))
+    procured = usfda.procure(source, method="all", backbone=backbone, settings=usfda.ProcurementSettings(**FEW))
     yield "procured", procured
     yield "paper", usfda.adapt(procured, target, method="paper", settings=usfda.DeploymentSettings(steps=40))
     if number == 2:

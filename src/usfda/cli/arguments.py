@@ -26,7 +26,7 @@ Classes = Annotated[
 Seed = Annotated[
     int, typer.Option(min=0, max=2**32 - 1, help="The same seed on the same machine gives the same model.")
 ]
-Set = Annotated[list[str] | None, typer.Option("--set", help="A setting, as KEY=VALUE; may be repeated.")]
+Set = Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting; may be repeated.")]
 Backbone = Annotated[str, typer.Option(help=f"Choose from {', '.join(f'`{name}`' for name in NAMES)}.")]
 BackboneFile = Annotated[
     str | None, typer.Option("--backbone", help="For a model that was saved without its backbone.")
@@ -41,7 +41,7 @@ Signed = Annotated[
     typer.Option(
         "--require-signature",
         metavar="KEY",
-        help="Refuse MODEL unless it is signed with this: a public key, or a certificate that vouches for it (PEM).",
+        help="Refuse MODEL unless it is signed with this: a public key, or the certificate of an authority (PEM).",
     ),
 ]
 # A path, or a URL that stays one: `Path` would make a single slash of its two.
@@ -68,9 +68,9 @@ Address = Annotated[
     str | None,
     typer.Option(help="Of the Ray cluster, as `HOST:6379`. [default: one that is started on this machine]"),
 ]
-STRICT = "A sample is *unknown* where its score is below this: from 0 (never) to 1 (readily); 0.5 is the method's own."
+STRICT = "The rejection threshold: a sample with a lower score is *unknown*; from 0 (no rejections) to 1; usually 0.5."
 Strictness = Annotated[float | None, typer.Option(min=0, max=1, help=STRICT + " Default: as the model was adapted.")]
-JsonOut = Annotated[Path | None, typer.Option("--json", help="Write the result to this file, too.")]
+JsonOut = Annotated[Path | None, typer.Option("--json", metavar="FILE", help="Write the result to this file, too.")]
 
 
 def model_of(

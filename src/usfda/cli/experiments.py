@@ -15,7 +15,8 @@ from ..errors import InputError
 from ..experiments import EXPERIMENTS, get_experiment
 from ..experiments.baselines import BASELINES
 from ..experiments.protocols import PROTOCOLS
-from ..methods.findings import command, count
+from ..text.commands import command
+from ..text.words import count
 from .arguments import Backbone, pairs_of
 from .output import console, out
 

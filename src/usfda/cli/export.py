@@ -18,12 +18,15 @@ log = logging.getLogger("usfda")
 def export(
     ctx: typer.Context,
     model: ModelIn,
-    output: Annotated[Path, typer.Option("-o", "--output", help="The .onnx file to write.", show_default=False)],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The .onnx file to write.", show_default=False)
+    ],
     int8: Annotated[
         bool, typer.Option("--int8", help="Quantise the backbone: a smaller, usually faster file, other results.")
     ] = False,
     calibrate: Annotated[
-        str | None, typer.Option(help="For `--int8`: a folder or list of images like those that the file is for.")
+        str | None,
+        typer.Option(metavar="PATH", help="For `--int8`: a folder or list of images similar to those in use."),
     ] = None,
     backbone: BackboneFile = None,
     signed_by: Signed = None,

@@ -21,7 +21,7 @@ from .. import config as configuration
 from ..errors import InputError
 from ..files import sha256_of
 from ..memory import check_room, room_to_load
-from ..methods.findings import count, next_steps
+from ..text.words import count
 from ..urls import place_of
 from .arguments import (
     Address,
@@ -41,17 +41,16 @@ from .arguments import (
 from .ending import INTERRUPTED, explain
 from .experiments import compare, reproduce
 from .export import export
+from .help import PlainCommand, PlainGroup
 from .output import (
     Messages,
     check_output,
     console,
-    describe_classes,
-    describe_evaluation,
-    describe_model,
     missing_backbone,
     out,
     printable,
     progress_bar,
+    say,
     write_json,
     write_predictions,
     writer_of,
@@ -66,13 +65,14 @@ if TYPE_CHECKING:
     from ..model import Prediction
 
 app = typer.Typer(
-    help="Procure a model where the labels are, adapt it where the images are: it labels what it knows and says "
-    "*unknown* to the rest.",
+    cls=PlainGroup,
+    help="Train a model where the labels are, adapt it where the images are: it labels images of known classes and "
+    "calls the others *unknown*.",
     no_args_is_help=True,
     rich_markup_mode="markdown",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-cache_app = typer.Typer(help="Show or clear the feature cache.", no_args_is_help=True)
+cache_app = typer.Typer(cls=PlainGroup, help="Show or clear the feature cache.", no_args_is_help=True)
 app.add_typer(cache_app, name="cache")
 log = logging.getLogger("usfda")
 
@@ -86,10 +86,12 @@ def options(
     threads: Annotated[
         int | None, typer.Option(min=1, help="Threads for decoding, the backbone and training; all cores by default.")
     ] = None,
-    cache: Annotated[Path | None, typer.Option(help="Folder of the feature cache (or `USFDA_CACHE`).")] = None,
+    cache: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Folder of the feature cache (or `USFDA_CACHE`).")
+    ] = None,
     device: Annotated[str, typer.Option(help="Where networks run: `auto`, `cpu` or `cuda`.")] = "auto",
-    verbose: Annotated[bool, typer.Option("--verbose", help="Say more; add the trace to an error.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no notes; warnings and results only.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", help="Show details; add the trace to an error.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Show results and warnings only.")] = False,
     version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False,
 ) -> None:
     """The global options, which become the configuration that is passed down."""
@@ -106,15 +108,15 @@ def options(
         warnings.simplefilter("ignore")  # of libraries; ours go through logging
 
 
-app.command(no_args_is_help=True)(procure)
-app.command(no_args_is_help=True)(adapt)
+app.command(cls=PlainCommand, no_args_is_help=True)(procure)
+app.command(cls=PlainCommand, no_args_is_help=True)(adapt)
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=PlainCommand, no_args_is_help=True)
 def predict(
     ctx: typer.Context,
     model: PlaceOfModel,
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Images, folders, lists, features (.npz).")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH", help="Images, folders, lists, features (.npz).")],
     form: Annotated[str | None, typer.Option("--format", help="`table`, `csv`, `jsonl` or `parquet`.")] = None,
     output: Annotated[
         Any,
@@ -134,13 +136,14 @@ def predict(
 ) -> None:
     """A label or *unknown* for every image.
 
-    Beside it: its score (from 0, unknown, to 1, known; at least the strictness where it has a label), its ssm (the
-    paper's source similarity metric, from 1, like no source class, to 2.72; where the file has networks), the three
-    best classes with their shares (of all classes, unknown left out), and the cluster of an unknown one.
+    Also its score (the confidence that its class is known, from 0 to 1; images below the threshold are unknown), its
+    ssm (the paper's source similarity metric, from 1, like no source class, to 2.72; if the file has networks), the
+    three best classes with their shares (among the classes, without unknown), and the cluster of an unknown image.
 
     Examples: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
     """
     from ..data.reading import read_several
+    from ..text.predictions import not_adapted
 
     config = config_with(ctx.obj, engine, address)
     by_name = None if output is None else FORMATS.get(output.suffix.lower())
@@ -172,72 +175,71 @@ def predict(
         if not counts:
             raise InputError("none of the images can be read")
     if output:
-        log.info("%s: %s, %d unknown", output, count(counts.total(), "sample"), counts["unknown"])
+        say(f"{output}: {count(counts.total(), 'sample')}, {counts['unknown']} unknown")
     if not ready.adapted:
-        log.info("note: %s was not adapted, so these labels take the images for the vendor's own kind", model)
+        log.info(not_adapted(str(model)))
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=PlainCommand, no_args_is_help=True)
 def evaluate(
     ctx: typer.Context,
     model: ModelIn,
     labelled: Annotated[
-        str, typer.Argument(help="A folder with one folder per class, a list with labels, or features.")
+        str,
+        typer.Argument(metavar="LABELLED", help="A folder with one folder per class, a list with labels, or features."),
     ],
     classes: Classes = None,
     rename: Annotated[
-        Path | None, typer.Option(help="CSV or JSON: class name in LABELLED, class name in MODEL.")
+        Path | None,
+        typer.Option(metavar="FILE", help="CSV or JSON: class name in LABELLED, class name in MODEL."),
     ] = None,
     strictness: Strictness = None,
     json_file: JsonOut = None,
     backbone: BackboneFile = None,
     signed_by: Signed = None,
 ) -> None:
-    """All metrics of MODEL on LABELLED, beside those of the source model.
+    """All metrics of MODEL on LABELLED, next to those of the class means and of the source network.
 
-    A class that the model does not have counts as unknown; the command says which do.
+    These two are not adapted; a file has the source network if it was procured for method `usfda` or `all`. A class
+    that the model does not have counts as unknown; the command lists these classes.
 
     Example: `usfda evaluate client.usfda labelled-photos/ --json result.json`
     """
     from ..metrics import evaluate as run
+    from ..text import evaluation as text
 
     check_output(json_file, source=model, inputs=[labelled, classes, rename, backbone])
     ready = model_of(model, backbone, signed_by, inputs=[labelled])
     result = run(ready, labelled, classes=classes, rename=pairs_of(rename), strictness=strictness, config=ctx.obj)
     write_json(json_file, result)
-    out.print(describe_evaluation(result))
-    for line in describe_classes(result):
-        out.print(line)
-    if len(ready.classes_) > len(ready.source_classes):
-        out.print("the source model does not have the taught classes: for it they count as unknown")
-    elif "source_model" in result:
-        key = "t_avg" if result["h_score"] is None else "h_score"
-        before, after = result["source_model"][key], result[key]
-        if before > after:
-            form = "by these labels the source model is better, %s %.1f against %.1f: predict with the vendor's file"
-            log.warning(form, key, before, after)
+    say(*text.table(result, adapted=ready.adapted), *text.details(result))
+    for line in text.legend():
+        log.info("  %s", line)
+    if taught := ready.classes_[len(ready.source_classes) :]:
+        say(text.taught(taught))
     if not result["shared_classes"]:
-        log.warning("no class of %s is one of the model's: all of it counts as unknown", labelled)
+        log.warning(text.nothing_shared(labelled))
     for name, other in result["suspects"].items():
-        line = f"{name},{other}"
-        log.warning("%s counts as unknown, but may be the model's %s; if so: --rename FILE, with %s", name, other, line)
+        log.warning(text.suspect(name, other))
 
 
-@app.command(no_args_is_help=True)
+@app.command(cls=PlainCommand, no_args_is_help=True)
 def inspect(
     model: ModelIn,
     as_json: Annotated[bool, typer.Option("--json", help="The whole card, as JSON.")] = False,
     card_file: Annotated[
-        Path | None, typer.Option("--card", metavar="README.md", help="Write it as a page that model hubs show.")
+        Path | None, typer.Option("--card", metavar="README.md", help="Write it as a page for model hubs.")
     ] = None,
 ) -> None:
-    """The card of MODEL, what its file contains, and what to do next.
+    """The card of MODEL, the contents of its file, and the next commands.
 
     Examples: `usfda inspect client.usfda` or `usfda inspect client.usfda --card README.md`
     """
     from ..modelcard import model_file
     from ..modelfile import file_format, member_sizes
     from ..signing import signature_of
+    from ..text import model as text
+    from ..text.commands import next_steps
 
     check_output(card_file, source=model)
     ready = model_of(model, None)
@@ -252,42 +254,35 @@ def inspect(
         hashes = {"sha256": sha256, "vendor_sha256": ready.vendor_sha256}
         print(json.dumps(card | {"contents": size} | hashes, indent=1, ensure_ascii=False))
         return
-    parts = ", ".join(f"{name} {n / 1e6:.1f} MB" for name, n in size.items())
-    signature = signature_of(file)
-    beside = f"{signature.name} lies beside it; usfda verify checks it" if signature.is_file() else "none beside it"
-    graph = "" if ready.backbone is None else ", its backbone is a graph of layers that was checked"
-    harm = f"it passed the checks of its format: no code in it is run{graph}; SECURITY.md says what is not promised"
-    of_file = [
-        ("file", f"format {number}: {parts}"),
-        ("safety", harm),
-        ("sha256", sha256),
-        ("vendor's part", f"sha256 {ready.vendor_sha256}, the same in every file that was adapted or taught from it"),
-        ("signature", beside),
+    signature, missing = signature_of(file), missing_backbone(ready)
+    named = signature.name if signature.is_file() else None
+    graph = ready.backbone is not None
+    lines = [
+        *text.of_card(ready.classes_, ready.head.name, ready.dim, ready.card, ready.findings, complete=missing is None),
+        *text.of_file(number, size, sha256, ready.vendor_sha256, named, graph=graph),
+        *((step.name, step.command) for step in next_steps(ready.findings, str(model), "NEW-IMAGES", backbone=missing)),
     ]
-    steps = next_steps(ready.findings, str(model), "NEW-IMAGES", backbone=missing_backbone(ready))
-    told = (*describe_model(ready), *of_file, *((step.name, step.command) for step in steps))
-    for key, text in told:
-        out.print(printable(f"{key:<16} {text}"))
+    say(*(f"{key:<16} {value}" for key, value in lines))
 
 
-app.command(no_args_is_help=True)(teach)
-app.command(no_args_is_help=True)(report)
-app.command(no_args_is_help=True)(export)
-app.command(no_args_is_help=True)(compare)
-app.command(no_args_is_help=True)(reproduce)
-app.command(no_args_is_help=True)(serve)
-app.command(no_args_is_help=True)(sign)
-app.command(no_args_is_help=True)(verify)
+app.command(cls=PlainCommand, no_args_is_help=True)(teach)
+app.command(cls=PlainCommand, no_args_is_help=True)(report)
+app.command(cls=PlainCommand, no_args_is_help=True)(export)
+app.command(cls=PlainCommand, no_args_is_help=True)(compare)
+app.command(cls=PlainCommand, no_args_is_help=True)(reproduce)
+app.command(cls=PlainCommand, no_args_is_help=True)(serve)
+app.command(cls=PlainCommand, no_args_is_help=True)(sign)
+app.command(cls=PlainCommand, no_args_is_help=True)(verify)
 
 
-@app.command()
+@app.command(cls=PlainCommand)
 def demo(
     ctx: typer.Context,
     folder: Annotated[
-        Path, typer.Option("-o", "--output", "--out", help="Where images, models and the report go.")
+        Path, typer.Option("-o", "--output", "--out", metavar="DIR", help="Folder for images, models and the report.")
     ] = Path("demo-out"),
 ) -> None:
-    """The whole story on handwritten digits of two sources, with a report; a minute, no download (`usfda[demo]`).
+    """All steps on handwritten digits of two sources, with a report; a minute, no download (`usfda[demo]`).
 
     Example: `usfda demo --out demo-out`
     """
@@ -299,7 +294,7 @@ def demo(
     run(folder, out, ctx.obj)
 
 
-@cache_app.command("info")
+@cache_app.command("info", cls=PlainCommand)
 def cache_info(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="As JSON.")] = False) -> None:
     """The folder and the size of the feature cache.
 
@@ -318,7 +313,7 @@ def cache_info(ctx: typer.Context, as_json: Annotated[bool, typer.Option("--json
         out.print(f"  vendors' models: {info['models']['count']}, {info['models']['bytes'] / 1e6:.1f} MB")
 
 
-@cache_app.command("clear")
+@cache_app.command("clear", cls=PlainCommand)
 def cache_clear(ctx: typer.Context) -> None:
     """Remove all stored features and models of experiments; they are computed again when they are needed.
 

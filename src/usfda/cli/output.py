@@ -1,4 +1,4 @@
-"""What the commands show and write: bars and messages on stderr, results on stdout, files, the card as text."""
+"""What the commands show and write: bars and messages on stderr, results on stdout, files."""
 
 from __future__ import annotations
 
@@ -17,23 +17,19 @@ from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-from rich.table import Table
 
-from ..card import Procurement, Training
 from ..errors import InputError
 from ..files import atomic_write
 from ..memory import THREAD, check_room
-from ..methods.findings import OF_TARGET, Findings, count, next_steps, privacy_sentence
 from ..modelcard import FILE
+from ..text import predictions
 from ..urls import Url, filesystem, is_url, place_of
 
 log = logging.getLogger("usfda")
 out = Console(soft_wrap=True, markup=False, highlight=False, emoji=False)  # results
 console = Console(stderr=True, emoji=False)  # all else
-PIECE = 4096  # records that are written together to Parquet
-CLUSTERS = 3  # of the unknown, whose examples are listed; the report shows them all
-EXAMPLES = 3  # of each
-FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet computes begins so
+BATCH = 4096  # records that are written together to Parquet
+FORMULA = ("=", "+", "-", "@", "\t", "\r")  # a spreadsheet computes a cell that begins so
 
 
 @contextmanager
@@ -155,7 +151,7 @@ def in_utf8() -> Iterator[Callable[[Any], Any]]:
 
 @contextmanager
 def writer_of(path: Path | Url | None, *, binary: bool) -> Iterator[Any]:
-    """A file, of text unless it is to be binary, that is written whole or not at all; without a path, stdout."""
+    """A file, of text unless it is to be binary, that is written atomically; without a path, stdout."""
     if path is None:
         yield sys.stdout
         return
@@ -188,6 +184,8 @@ def _as_text(cell: Any, mark: str = "'") -> Any:
 
 
 def _write_text(records: Iterable[Any], form: str, file: Any, formulas: bool) -> None:
+    from ..data.reading import UNKNOWN
+
     if form == "csv":
         writer = csv.writer(file)
         columns = [f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share")]
@@ -203,14 +201,12 @@ def _write_text(records: Iterable[Any], form: str, file: Any, formulas: bool) ->
             else:  # ./ is the same file
                 writer.writerow([_as_text(record.path, "./"), *map(_as_text, cells)])
         else:
-            best = ", ".join(f"{name} {share:.2f}" for name, share in record.top)
-            label = f"{record.label} (cluster {record.cluster})" if record.cluster else record.label
-            ssm = "" if record.ssm is None else f"  ssm {record.ssm:.2f}"
-            file.write(printable(f"{label:<20} score {record.score:.2f}{ssm}  {record.path}  ({best})") + "\n")
+            line = predictions.line(**dataclasses.asdict(record), known=record.label != UNKNOWN)
+            file.write(printable(line) + "\n")
 
 
 def _write_parquet(records: Iterable[Any], file: Any) -> None:
-    """Piece by piece: a million records need no more memory than a thousand."""
+    """In batches: a million records need no more memory than a thousand."""
     try:
         import pyarrow as pa
         from pyarrow.parquet import ParquetWriter
@@ -221,40 +217,16 @@ def _write_parquet(records: Iterable[Any], file: Any) -> None:
     schema = pa.schema([*kinds, ("top", best), ("cluster", pa.int64())])
     left = iter(records)
     with ParquetWriter(file, schema) as writer:
-        while piece := list(itertools.islice(left, PIECE)):
-            rows = [dataclasses.asdict(record) for record in piece]
+        while batch := list(itertools.islice(left, BATCH)):
+            rows = [dataclasses.asdict(record) for record in batch]
             for row in rows:
                 row["top"] = [{"class": name, "share": share} for name, share in row["top"]]
             writer.write_table(pa.Table.from_pylist(rows, schema))
 
 
-def describe_parts(card: Procurement) -> list[str]:
-    """The parts of a procurement: what each is for, and what it took."""
-    from ..stages.procure import PURPOSES
-
-    return [f"{part} (for {PURPOSES[part]}): {seconds:.1f} s" for part, seconds in card["seconds"].items()]
-
-
-def describe_training(training: Training) -> str:
-    """How long the vendor's networks learnt, and what each round of it gave."""
-    text = "{iterations} iterations in batches of {batch}, learning rate {lr:g}".format(**training)
-    rounds = ", ".join(f"{value:.1f}" for value in training["accuracy"])
-    return text + (f"; source accuracy after each round, which tells when to stop: {rounds} %" if rounds else "")
-
-
 def shown_places(places: Sequence[str]) -> list[str]:
     """As they were given, but URLs without what signs them."""
     return [str(place_of(place)) if is_url(place) else place for place in places]
-
-
-def adapted_on(findings: Findings) -> str:
-    """The size of the target, and how much of it is called unknown."""
-    samples, of = count(findings.samples, "sample"), ""
-    if findings.earlier_samples:
-        samples, of = f"{samples} and {findings.earlier_samples} earlier ones", "of the new ones "
-    # The images are gone when a model is taught, and so the share is an estimate from then on.
-    about = "about " if (findings.taught or findings.joined) and not of else ""
-    return f"{samples}, {about}{findings.unknown_share:.1f} % {of}called unknown"
 
 
 def missing_backbone(model: Any, left_out: bool = False) -> str | None:
@@ -265,97 +237,13 @@ def missing_backbone(model: Any, left_out: bool = False) -> str | None:
     return "onnx:FILE" if known["name"].startswith("onnx:") else str(known["name"])
 
 
-def describe_adaptation(
-    findings: Findings, file: str, target: Sequence[str], reported: bool, backbone: str | None
-) -> Iterator[str]:
-    """What was found, what to look at, and the next commands; ``reported``: a report is being written already."""
-    yield f"{file}: adapted to {adapted_on(findings)}"
-    for line in findings.sentences():
-        yield f"  {line}"
-    for cluster in findings.clusters[:CLUSTERS]:
-        if cluster.examples:
-            yield f"  cluster {cluster.number}, for example:"
-            for name in cluster.examples[:EXAMPLES]:
-                yield f"    {name}"
-    if len(findings.clusters) > CLUSTERS:
-        yield "  the report shows the other clusters"
-    if findings.earlier_samples and findings.clusters:
-        yield "  the clusters have new numbers: look at them before you name one; give report the earlier images, too"
-    yield f"  {OF_TARGET}"
-    for step in next_steps(findings, file, *target, backbone=backbone):
-        if not (reported and step.name == "look"):
-            yield f"{step.name + ':':<8} {step.command}"
+def say(*lines: str) -> None:
+    """Print results to stdout, each on one line."""
+    for line in lines:
+        out.print(printable(line))
 
 
-WORST = 10  # classes, and as many confusions, that are listed; --json has all
-
-
-def describe_evaluation(result: dict[str, Any]) -> Table:
-    """The metrics, of the source model too where the model was adapted."""
-    from ..metrics import MEANINGS
-
-    columns = {"adapted": result, "source model": result["source_model"]} if "source_model" in result else {"": result}
-    table = Table("percent", *columns, "", box=None)
-    for key, text in MEANINGS.items():
-        table.add_row(key, *("–" if one[key] is None else f"{one[key]:.1f}" for one in columns.values()), text)
-    return table
-
-
-def describe_classes(result: dict[str, Any]) -> Iterator[str]:
-    """What was taken as shared and what as unknown, the worst classes and the most frequent confusions."""
-    shared, private = result["shared_classes"], result["private_classes"]
-    yield f"{count(result['samples'], 'sample')}; {count(len(shared), 'shared class')}: {', '.join(shared) or 'none'}"
-    yield f"counted as unknown, {count(len(private), 'class')}: {', '.join(private) or 'none'}"
-    accuracy = sorted((of["accuracy"], name, of["samples"]) for name, of in result["per_class"].items())
-    worst = [f"{name} {value:.0f} % of {n}" for value, name, n in accuracy[:WORST] if value < 100]
-    if worst:
-        yield f"worst classes: {', '.join(worst)}"
-    labels, matrix = result["confusion"]["labels"], result["confusion"]["matrix"]
-    pairs = [(n, labels[i], labels[j]) for i, row in enumerate(matrix) for j, n in enumerate(row) if n and i != j]
-    if pairs:
-        pairs.sort(key=lambda pair: (-pair[0], *pair[1:]))
-        yield "confused: " + ", ".join(f"{is_} labelled {called} ({n})" for n, is_, called in pairs[:WORST])
-
-
-def describe_model(model: Any) -> Iterable[tuple[str, str]]:
-    """The card of a model as pairs of a name and a text."""
-    from ..backbones.zoo import DEFAULT, LITE0_RECORD, LITE0_SHA256  # which loads onnx
-
-    card, deployed = model.card["procurement"], model.card["deployment"]
-    known = model.card.get("backbone")
-    taught = [f"{name} (taught)" for name in model.classes_[len(card["classes"]) :]]
-    names = ", ".join([f"{name} ({n})" for name, n in card["classes"].items()] + taught)
-    yield "stage", "adapted" if model.adapted else "procured, not adapted"
-    yield "head", model.head.name
-    yield f"{len(model.classes_)} classes", names
-    backbone = f"{known['name']}, sha256 {known['sha256']}" if known else f"none: features of {model.dim} dimensions"
-    if known and known["name"] == DEFAULT:
-        genuine = (known["sha256"], known["record"]) == (LITE0_SHA256, LITE0_RECORD)
-        backbone += ", as this package has it" if genuine else ", which is NOT the one of this name in this package"
-    if missing_backbone(model):
-        backbone += "; not in the file: name it to every command with --backbone"
-    yield "backbone", backbone
-    yield "procured for", "every method" if card["method"] == "all" else f"method {card['method']} alone"
-    if "negatives" in card:
-        yield "negatives", "{kind}: {classes} classes, {samples} samples".format(**card["negatives"])
-    if "training" in card:
-        yield "networks", describe_training(card["training"])
-    if card["validation"]["samples"]:
-        form = "{accuracy} % of {samples} samples with head {head}, {rejected} % rejected"
-        yield "held-out source", form.format(**card["validation"])
-    if "privacy" in card:  # files of older versions have none
-        yield "privacy", f"of the vendor's images: {privacy_sentence(card['privacy'])}"
-    yield "procured with", _pairs(card["settings"] | {"seed": card["seed"]})
-    if "history" in card:
-        yield "final losses", _pairs({name: values[-1] for name, values in card["history"].items() if values})
-    yield "versions", _pairs(card["versions"])
-    if deployed:
-        yield "adapted on", adapted_on(model.findings)
-        with_what = {"method": deployed["method"], "strictness": deployed["strictness"], "seed": deployed["seed"]}
-        yield "adapted with", _pairs(with_what | deployed["settings"])
-        for line in (*model.findings.sentences(), OF_TARGET):
-            yield "", line
-
-
-def _pairs(values: dict[str, Any]) -> str:
-    return ", ".join(f"{key} {value}" for key, value in values.items())
+def note(*lines: str) -> None:
+    """Details that --verbose shows."""
+    for line in lines:
+        log.debug("  %s", line)

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from .arguments import BackboneFile, Classes, ModelIn, Signed, model_of
-from .output import check_output, shown_places
-
-log = logging.getLogger("usfda")
+from .output import check_output, say, shown_places
 
 
 def report(
@@ -19,9 +16,11 @@ def report(
     model: ModelIn,
     target: Annotated[
         list[str],
-        typer.Argument(metavar="TARGET...", help="Images, folders, lists, `-`, or features (.npz): without pictures."),
+        typer.Argument(metavar="TARGET", help="Images, folders, lists, `-`, or features (.npz): without pictures."),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="The HTML file to write.", show_default=False)],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="The HTML file to write.", show_default=False)
+    ],
     labelled: Annotated[
         bool, typer.Option("--labelled", help="Read the labels of TARGET, as `evaluate` does, and show metrics.")
     ] = False,
@@ -29,10 +28,10 @@ def report(
     backbone: BackboneFile = None,
     signed_by: Signed = None,
 ) -> None:
-    """What MODEL makes of TARGET, to look at: one HTML file that needs no network.
+    """A report of MODEL on TARGET: one HTML file that needs no network.
 
-    A summary in plain words, a map, galleries by class, of the clusters of unknown images and of borderline cases, and
-    what another strictness would change. Without `--labelled` no label is looked at.
+    It has a summary, a map, galleries by class, of clusters of unknown images and of borderline cases, and shows the
+    effect of another threshold. Labels are read with `--labelled` only.
 
     Example: `usfda report client.usfda new-photos/ -o report.html`
     """
@@ -44,4 +43,4 @@ def report(
     found = read_several(target, classes=classes, labelled=labelled)
     names = shown_places(target)
     write_report(ready, found, output, labelled=labelled, model_name=str(model), target_name=names, config=ctx.obj)
-    log.info("%s: %.1f MB; open it in a browser", output, output.stat().st_size / 1e6)
+    say(f"{output}: {output.stat().st_size / 1e6:.1f} MB; open it in a browser")

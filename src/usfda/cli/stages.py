@@ -32,10 +32,9 @@ from .arguments import (
 )
 from .output import (
     check_output,
-    describe_adaptation,
-    describe_parts,
-    describe_training,
     missing_backbone,
+    note,
+    say,
     shown_places,
     write_json,
 )
@@ -45,11 +44,13 @@ log = logging.getLogger("usfda")
 
 def procure(
     ctx: typer.Context,
-    source: Annotated[str, typer.Argument(help="A folder with one folder per class, a list, or features (.npz).")],
+    source: Annotated[
+        str, typer.Argument(metavar="SOURCE", help="A folder with one folder per class, a list, or features (.npz).")
+    ],
     output: ModelOut,
     method: Annotated[
-        str, typer.Option("--for", help="The method that the file is to serve: `all`, `mixture` or `usfda`.")
-    ] = "all",
+        str, typer.Option("--for", help="The method that the file is to serve: `mixture`, `usfda` or `all`.")
+    ] = "mixture",
     classes: Classes = None,
     backbone: Backbone = "efficientnet_lite0",
     negatives: Annotated[
@@ -74,15 +75,17 @@ def procure(
     engine: Engine = "threads",
     address: Address = None,
 ) -> None:
-    """The vendor's stage: learn the labelled SOURCE, and what is none of its classes.
+    """Train and package a model at the vendor, from the labelled SOURCE.
 
-    A file for one method alone is made faster and is smaller.
+    The file serves method `mixture`; `--for usfda` and `--for all` train the paper's networks, which takes longer and
+    makes a larger file.
 
-    Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for mixture -o vendor.usfda`
+    Examples: `usfda procure photos/ -o vendor.usfda` or `usfda procure photos/ --for all -o vendor.usfda`
     """
-    from ..methods.findings import named_counts, next_steps, privacy_sentence
     from ..methods.settings import ProcurementSettings
     from ..stages.procure import procure as run
+    from ..text import procurement as text
+    from ..text.commands import next_steps
 
     config = config_with(ctx.obj, engine, address)
     check_output(model=output, inputs=[source, classes, backbone])
@@ -102,25 +105,11 @@ def procure(
     model.save(output, backbone=not without_backbone)
     tracker(model)
     card = model.card["procurement"]
-    checked = card["validation"]
-    log.info("%s: %d classes, %d samples", output, len(model.classes_), sum(card["classes"].values()))
-    log.info("  %s%s", named_counts(card["classes"]), "" if epsilon is None else ", with noise")
-    for line in describe_parts(card):
-        log.info("  %s", line)
-    if "negatives" in card:
-        log.info("  {classes} negative classes, {kind}".format(**card["negatives"]))
-        log.info("  networks: %s", describe_training(card["training"]))
-    if checked["samples"]:
-        log.info("  held-out source accuracy {accuracy:.1f} %, {rejected:.1f} % called unknown".format(**checked))
-        log.info("  (of {samples} samples, with head {head}, from which the client starts)".format(**checked))
-    log.info("  %s", privacy_sentence(card["privacy"]))
-    if not card["privacy"]["private"] and method != "usfda":
-        log.info("  (--private and --epsilon tell less about single images; docs/privacy.md)")
-    elif card["privacy"]["private"]:
-        more = "each further file of the same images adds its own ε" if epsilon else "--epsilon adds a proven bound"
-        log.info("  (for method mixture alone, without networks; %s; docs/privacy.md)", more)
+    say(text.result(str(output), card))
+    note(*text.details(card))
+    say(*text.leaks(card))
     for step in next_steps(None, str(output), "NEW-IMAGES", backbone=missing_backbone(model, without_backbone)):
-        log.info("next:    %s", step.command)
+        say(f"next: {step.command}")
 
 
 def adapt(
@@ -128,12 +117,13 @@ def adapt(
     model: PlaceOfModel,
     target: Annotated[
         list[str],
-        typer.Argument(metavar="TARGET...", help="Images, folders, lists, features (.npz), `-`; no label is used."),
+        typer.Argument(metavar="TARGET", help="Images, folders, lists, features (.npz), `-`; no label is used."),
     ],
     output: ModelOut,
     classes: Classes = None,
     method: Annotated[
-        str, typer.Option(help="`mixture`: a mixture of known classes and unknown clusters; `usfda`: to the letter.")
+        str,
+        typer.Option(help="`mixture`: ours, a mixture of known classes and unknown clusters; `usfda`: the paper's."),
     ] = "mixture",
     strictness: Annotated[
         float | None, typer.Option(min=0, max=1, help=f"{STRICT} [default: 0.5; with `--update`, as before]")
@@ -143,16 +133,17 @@ def adapt(
         typer.Option(metavar="P", help="Call no more than this share of TARGET unknown, as `10%`, `10` or `0.1`."),
     ] = None,
     update: Annotated[
-        bool, typer.Option("--update", help="Go on from a MODEL that was adapted before, with new images only.")
+        bool, typer.Option("--update", help="Continue from a MODEL that was adapted before, with new images only.")
     ] = False,
     seed: Seed = 0,
     settings: Annotated[
-        list[str] | None, typer.Option("--set", help="A setting of the method, as KEY=VALUE; may be repeated.")
+        list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the method; may be repeated.")
     ] = None,
     json_file: JsonOut = None,
     track: Track = None,
     report_file: Annotated[
-        Path | None, typer.Option("--report", help="Write a report of TARGET, too: an HTML file to look at.")
+        Path | None,
+        typer.Option("--report", metavar="FILE", help="Write a report of TARGET, too: an HTML file to look at."),
     ] = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
@@ -160,10 +151,10 @@ def adapt(
     engine: Engine = "threads",
     address: Address = None,
 ) -> None:
-    """The client's stage: adapt MODEL to the unlabelled TARGET.
+    """Adapt MODEL to the unlabelled TARGET, at the client.
 
-    Says how much looks unknown, whether the result looks better than the source model, which classes seem absent, and
-    which samples are typical of each cluster of unknown ones.
+    Prints the share of unknown samples, how reliable the labels are expected to be, and the next step. A report
+    (`--report`) has the details: clusters of unknown samples, classes that seem to be absent, every image.
 
     Example: `usfda adapt vendor.usfda new-photos/ -o client.usfda`
 
@@ -173,6 +164,8 @@ def adapt(
     from ..methods.settings import MixtureSettings, UsfdaSettings
     from ..stages.adapt import adapt as run
     from ..stages.common import Clock
+    from ..text import findings as text
+    from ..text.commands import next_steps
 
     config = config_with(ctx.obj, engine, address)
     check_output(json_file, report_file, model=output, source=model, inputs=[*target, classes, backbone])
@@ -203,15 +196,19 @@ def adapt(
     assert findings is not None
     shown = shown_places(target)
     needed = missing_backbone(adapted, without_backbone)
-    for line in describe_adaptation(findings, str(output), shown, report_file is not None, needed):
-        log.info("%s", line)
+    say(text.result(str(output), findings), text.reliability(findings))
+    done = {"look"} if report_file is not None else set()
+    step = next(step for step in next_steps(findings, str(output), *shown, backbone=needed) if step.name not in done)
+    say(f"next: {step.command}")
+    note(*text.details(findings), *text.examples(findings), text.OF_TARGET)
     if findings.repeated:
-        log.warning("leave out the images that were adapted to before, and update %s again", model)
+        log.warning(text.REPEATED)
     if signed_by is not None:
-        log.info("  %s is signed with %s; %s is a file of your own, without a signature", model, signed_by, output)
-    write_json(json_file, {**adapted.deployment, "examples": adapted.examples, "sentences": findings.sentences()})
+        log.info(text.own_file(str(model), str(signed_by), str(output)))
+    more = {"examples": adapted.examples, "reliability": findings.reliability, "sentences": text.describe(findings)}
+    write_json(json_file, {**adapted.deployment, **more})
     if report_file is not None:
         from ..report.build import write_report
 
         write_report(adapted, samples, report_file, model_name=str(output), target_name=shown, config=config)
-        log.info("%s: open it in a browser", report_file)
+        say(f"{report_file}: open it in a browser")

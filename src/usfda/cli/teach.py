@@ -9,7 +9,7 @@ import typer
 
 from ..errors import InputError
 from .arguments import BackboneFile, ModelIn, ModelOut, Signed, WithoutBackbone, model_of
-from .output import adapted_on, check_output, missing_backbone
+from .output import check_output, missing_backbone, note, say
 
 log = logging.getLogger("usfda")
 
@@ -20,15 +20,20 @@ def teach(
     output: ModelOut,
     examples: Annotated[
         str | None,
-        typer.Argument(help="A folder with one folder per class, or a list with labels: one or a few images each."),
+        typer.Argument(
+            metavar="EXAMPLES",
+            help="A folder with one folder per class, or a list with labels: one or a few images each.",
+        ),
     ] = None,
     name: Annotated[
         list[str] | None,
-        typer.Option("--name", metavar="CLUSTER=CLASS", help="What a cluster of the unknown is; may be repeated."),
+        typer.Option(
+            "--name", metavar="CLUSTER=CLASS", help="The name of a cluster of unknown samples; may be repeated."
+        ),
     ] = None,
     forget: Annotated[
         list[str] | None,
-        typer.Option(metavar="CLASS", help="A taught class that is to be unknown again; may be repeated."),
+        typer.Option(metavar="CLASS", help="A taught class to make unknown again; may be repeated."),
     ] = None,
     backbone: BackboneFile = None,
     without_backbone: WithoutBackbone = False,
@@ -42,8 +47,9 @@ def teach(
     Examples: `usfda teach client.usfda --name 3=giraffe --name 5=zebra -o taught.usfda` or
     `usfda teach client.usfda examples/ -o taught.usfda`; a file of another name is a way back
     """
-    from ..methods.findings import beside, command, count
     from ..stages.teach import teach as run
+    from ..text import findings as of_findings
+    from ..text import teaching as text
 
     check_output(model=output, source=model, inputs=[examples, backbone])
     before = model_of(model, backbone, signed_by, inputs=[examples])
@@ -52,19 +58,14 @@ def teach(
     after.save(output, backbone=not without_backbone)
     findings = after.findings
     assert findings is not None
-    log.info("%s: %s; of %s", output, count(len(after.classes_), "class"), adapted_on(findings))
-    for number, known in names.items():
-        if known in before.classes_:
-            log.info("  cluster %d joins %s", number, known)
-    for line in findings.sentences():
-        log.info("  %s", line)
-    needed = missing_backbone(after, without_backbone)
-    used = [str(output)] if needed is None else [str(output), "--backbone", needed]
+    say(text.result(str(output), len(after.classes_), findings))
+    say(*(f"  {text.joins(number, known)}" for number, known in names.items() if known in before.classes_))
+    say(of_findings.reliability(findings))
+    note(*of_findings.details(findings))
     if findings.clusters:
-        log.info("  the clusters that remain have new numbers: look at them again before you name another")
-        log.info("look:    %s", command("report", *used, "PATH...", "-o", "report.html"))
-    log.info("use it:  %s", command("predict", *used, "PATH..."))
-    log.info("more:    %s", command("adapt", *used, "PATH...", "--update", "-o", beside(str(output), "updated")))
+        log.info(text.RENUMBERED)
+    for step in text.next_steps(findings, str(output), missing_backbone(after, without_backbone)):
+        say(f"{step.name + ':':<8} {step.command}")
 
 
 def clusters_of(pairs: list[str] | None) -> dict[int, str]:

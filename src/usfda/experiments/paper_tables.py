@@ -14,13 +14,13 @@ from typing import Any, ClassVar
 from ..data.samples import LabelledFeatures
 from ..errors import InputError
 from ..methods.decision import Decision
-from ..methods.findings import count
 from ..methods.heads import UsfdaHead
 from ..methods.settings import UsfdaSettings
 from ..methods.usfda.adaptation import train_target
 from ..metrics import score_decision
 from ..model import Model
 from ..stages.common import settings_from
+from ..text.words import count
 from .baselines.api import Baseline
 from .baselines.deployment import Usfda
 from .figures import Picture, points

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -205,6 +205,11 @@ class MixtureHead(Head):
     def classes(self) -> int:
         """Of the source and taught: so many components come before those of the clusters."""
         return len(self.class_statistics.means) + self.taught
+
+    def reordered(self, order: np.ndarray) -> MixtureHead:
+        """The same head with its clusters in another order: ``order`` has their positions, from 0."""
+        rows = np.concatenate([np.arange(self.classes), self.classes + order])
+        return replace(self, centres=self.centres[rows], bias=self.bias[rows])
 
     def components_of(self, z: np.ndarray) -> np.ndarray:
         """p(j|z) over the classes and the clusters and, last, outliers."""

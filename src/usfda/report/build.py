@@ -17,9 +17,13 @@ from ..data.reading import read, read_target
 from ..data.samples import Features
 from ..files import atomic_write
 from ..methods.decision import Decision, ProbabilisticDecision, accept
-from ..methods.findings import NOT_ADAPTED, Answers, count, measured, next_steps
-from ..metrics import MEANINGS, reliability, score_decision
+from ..methods.findings import Findings
+from ..metrics import reliability, score_decision
 from ..model import Model, as_model, versions
+from ..text import findings as of_findings
+from ..text import report as text
+from ..text.commands import next_steps
+from ..text.evaluation import MEANINGS
 from .embedding import embed
 from .page import page
 from .pictures import thumbnails
@@ -27,17 +31,8 @@ from .pictures import thumbnails
 log = logging.getLogger("usfda")
 
 MOST = 20_000  # samples that a page shows: with their pictures some 26 MB, which a browser still shows at once
-NAMED = 5  # of the images that could not be read
 GRID = 1000  # steps of the map in each direction
 POINTS = 240  # of a training curve
-LOSSES = {
-    "L_CE": "telling classes and negatives apart",
-    "L_v": "vectors rebuilt from their latent form",
-    "L_u": "latent forms rebuilt from their vectors",
-    "L_p": "each class near its own prior",
-    "L_d1": "known and unknown parted",
-    "L_d2": "a clear answer within each",
-}
 
 
 def write_report(
@@ -84,17 +79,16 @@ def write_report(
     total, rows = len(features), np.arange(len(features))
     if total > MOST:
         rows = np.sort(np.random.default_rng(0).choice(total, MOST, replace=False))
-        log.warning("the report is of %d of the %d samples, drawn at random", MOST, total)
+        log.warning(text.drawn(MOST, total))
         features = features[rows]
     names = [target_name] if isinstance(target_name, str) else list(target_name)
     data = report_data(model, features, model_name, names, config)
     if total > MOST:
         if features.paths is None:
             data["samples"]["name"] = [f"row {i}" for i in rows.tolist()]
-        data["answers"].append(f"This page is of {MOST:,} of the {total:,} samples, drawn at random.")
+        data["answers"].append(text.drawn(MOST, total))
     if lost := features.skipped:
-        named = ", ".join(str(place) for place in lost[:NAMED]) + (", …" if len(lost) > NAMED else "")
-        data["answers"].append(f"{count(len(lost), 'more image')} could not be read and count nowhere here: {named}")
+        data["answers"].append(text.unreadable([str(place) for place in lost]))
     content = page(data)
     with atomic_write(Path(path)) as file:
         file.write(content)
@@ -108,15 +102,13 @@ def report_data(
     decided = replace(every, known=accept(every.score, model.strictness))
     counts = np.bincount(decided.best[decided.known], minlength=len(model.classes_)).tolist()
     pictured = features.paths is not None
-    answers = Answers(
-        int(np.sum(~decided.known)), dict(zip(model.classes_, counts, strict=True)), "image" if pictured else "sample"
-    )
+    word = "image" if pictured else "sample"
     findings = model.findings
     quality = None if features.labels is None else _quality(features.labels, decided, model.classes_)
-    trust = NOT_ADAPTED if findings is None else findings.trust()
+    trust = of_findings.NOT_ADAPTED if findings is None else of_findings.reliability(findings)
     done = {"look"}  # by this report
     if quality is not None:
-        trust, done = measured(quality["shared_accuracy"], quality["t_unk"]), {"look", "check"}
+        trust, done = text.measured(quality["shared_accuracy"], quality["t_unk"]), {"look", "review"}
     steps = [step for step in next_steps(findings, model_name, *target_names) if step.name not in done]
     folder, samples = _samples(model, features, every, config)
     return {
@@ -124,13 +116,12 @@ def report_data(
         "model": model_name,
         "made": date.today().isoformat(),
         "version": versions()["usfda"],
-        "word": answers.word,
+        "word": word,
         "classes": model.classes_,
         "counts": counts,
         "strictness": model.strictness,
-        "answers": answers.sentences(),
-        # Without the last, which is the trust that has a place of its own, or that labels say more of.
-        "findings": None if findings is None else asdict(findings) | {"sentences": findings.sentences()[:-1]},
+        "answers": text.answers(int(np.sum(~decided.known)), dict(zip(model.classes_, counts, strict=True)), word),
+        "findings": None if findings is None else _findings(findings),
         "trust": trust,
         "steps": [asdict(step) for step in steps],
         "folder": folder,
@@ -139,6 +130,12 @@ def report_data(
         "quality": quality,
         **card_data(model.card),
     }
+
+
+def _findings(findings: Findings) -> dict[str, Any]:
+    """What was found, with sentences but for the reliability, which has its own place, and an interval to draw."""
+    more = {"reliability": findings.reliability, "sentences": of_findings.details(findings)}
+    return asdict(findings) | more | {"unknown_interval": findings.likely_interval}
 
 
 def card_data(card: Mapping[str, Any]) -> dict[str, Any]:
@@ -194,11 +191,16 @@ def _curves(title: str, card: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for name, values in card.get("history", {}).items():
         if len(values) > 1:
             means = [float(np.mean(part)) for part in np.array_split(values, min(POINTS, len(values)))]
-            yield {"stage": title, "name": name, "text": LOSSES.get(name, ""), "steps": len(values), "values": means}
+            yield {
+                "stage": title,
+                "name": name,
+                "text": text.LOSSES.get(name, ""),
+                "steps": len(values),
+                "values": means,
+            }
     accuracy = card.get("training", {}).get("accuracy", [])
     if len(accuracy) > 1:
-        text = "source accuracy after each round, in percent"
-        yield {"stage": title, "name": "accuracy", "text": text, "steps": len(accuracy), "values": accuracy}
+        yield {"stage": title, "name": "accuracy", "text": text.ACCURACY, "steps": len(accuracy), "values": accuracy}
 
 
 def _flat(values: Mapping[str, Any], above: str = "") -> Iterator[tuple[str, str]]:

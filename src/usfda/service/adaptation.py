@@ -17,6 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
+from ..text import service as text
+
 log = logging.getLogger("usfda")
 
 State = Literal["idle", "running", "ready", "failed"]
@@ -110,8 +112,8 @@ class Adaptation:
         if code == 0 and found:
             self.found, self.state = found, "ready"
         else:
-            killed = "its process was killed; perhaps memory ran out. The present model goes on; try again"
-            log.warning("the adaptation failed: %s", killed if code < 0 else found.get("failed", f"exit code {code}"))
+            reason = text.KILLED if code < 0 else found.get("failed", f"exit code {code}")
+            log.warning(text.failed(reason))
             self.progress, self.state = 0.0, "failed"
 
 

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import BaseModel
 
 from ..methods.findings import Findings
+from ..text.findings import describe
 
 
 class Error(BaseModel):
@@ -115,4 +116,4 @@ class Taught(Serving):
 
 def findings_of(findings: Findings) -> dict[str, Any]:
     """Findings for an answer: their values, and their sentences."""
-    return asdict(findings) | {"sentences": findings.sentences()}
+    return asdict(findings) | {"reliability": findings.reliability, "sentences": describe(findings)}

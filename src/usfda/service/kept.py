@@ -26,7 +26,7 @@ from ..data.samples import Features, Matrix, Samples
 from ..errors import InputError, UnreadableImage
 from ..features.extract import Extractor
 from ..files import atomic_write, clear_parts
-from ..methods.findings import count
+from ..text.words import count
 
 log = logging.getLogger("usfda")
 

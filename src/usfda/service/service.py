@@ -24,7 +24,7 @@ from ..data.images import decode
 from ..data.reading import differing_in_case
 from ..data.samples import Features
 from ..errors import InputError, UnreadableImage
-from ..methods.findings import count
+from ..text import service as text
 from .adaptation import Adaptation, Task
 from .answers import findings_of
 from .batching import Batcher
@@ -131,7 +131,7 @@ class Service:
             try:
                 self.kept.add(good)
             except (OSError, InputError) as error:  # a full disk is no reason not to answer
-                log.warning("%s not kept: %s", _are(len(good), "image"), error)
+                log.warning(text.not_kept(len(good), error))
         return served.entry.sha256, records
 
     def _picture(self, key: bytes) -> bytes:
@@ -193,16 +193,15 @@ class Service:
         """Adapt to the kept images: a model that was adapted before, to those that are new to it."""
         with self._change:
             if self.adaptation.state == "running":
-                raise Conflict("an adaptation is running")
+                raise Conflict(text.RUNNING)
             places = sorted((place for _, place in self.kept.places()), key=lambda place: place.number)
             if len(places) < self.limits.needed:
-                raise Conflict(f"{_are(len(places), 'image')} kept; an adaptation needs {self.limits.needed}")
+                raise Conflict(text.too_few(len(places), self.limits.needed))
             served = self.models.current
             new = sum(place.number > served.entry.seen for place in places)
             update = served.model.head.updatable
             if update and new < FEWEST_NEW:  # the others would count twice
-                said = f"{_are(new, 'kept image')} new to this model; an adaptation needs {FEWEST_NEW}"
-                raise Conflict(f"{said}: send others")
+                raise Conflict(text.too_few_new(new, FEWEST_NEW))
             target = self.kept.target(places)
             self.kept.seen = places[-1].number
             self.adaptation.end()
@@ -218,13 +217,13 @@ class Service:
                     max(1, self._threads // 2),
                 )
             )
-            log.info("an adaptation to %d images begins", new if update else len(places))
+            log.info(text.begins(new if update else len(places)))
 
     def accept(self) -> str:
         """Let the adapted model serve; its sha256."""
         with self._change:
             if self.adaptation.state != "ready":
-                raise Conflict("no adaptation is ready")
+                raise Conflict(text.NOT_READY)
             served = self.models.accept(self.adaptation.seen)
             self.adaptation.end()
         return self._now_serving(served, "was adapted")
@@ -233,17 +232,17 @@ class Service:
         """Forget the adaptation."""
         with self._change:
             if self.adaptation.state == "idle":
-                raise Conflict("there is no adaptation")
+                raise Conflict(text.NO_ADAPTATION)
             self.adaptation.end()
-        log.info("the adaptation was discarded")
+        log.info(text.DISCARDED)
 
     def rollback(self, model: str | None = None) -> str:
         """Let the model before the present one serve again; its sha256. ``model`` is that of the one to give up."""
         with self._change:
             self._check_settled()
-            self._check_serving(model, "and is not given up; look at it, then ask again")
+            self._check_serving(model, "look at it, then ask again")
             if not self.models.earlier:
-                raise Conflict("there is no earlier model")
+                raise Conflict(text.NO_EARLIER)
             return self._now_serving(self.models.rollback(), "was there before")
 
     def teach(self, names: Mapping[int, str], model: str | None = None) -> tuple[str, list[str], list[str]]:
@@ -255,31 +254,28 @@ class Service:
 
         with self._change:
             self._check_settled()
-            self._check_serving(model, "perhaps with other clusters; look at it again")
+            self._check_serving(model, "look at its clusters again")
             if not self.models.current.model.head.updatable:
-                raise Conflict("the model has no clusters yet; adapt it first")
+                raise Conflict(text.NO_CLUSTERS)
             known = self.models.current.model.classes_
             served = self.models.add(teach(self.models.current.model, names=names))
         warnings = [  # as of teach itself, but with what can be done here
-            f"{name} is a class of its own beside {other}; if they are the same, roll back and name the cluster {other}"
+            text.similar_name(name, other)
             for name, other in differing_in_case(sorted({*names.values()} - {*known}), known).items()
         ]
-        taught = [
-            f"cluster {c} as {'more of' if name in known else 'the new class'} {name}" for c, name in names.items()
-        ]
-        return self._now_serving(served, f"was taught {', '.join(taught)}"), served.model.classes_, warnings
+        return self._now_serving(served, text.taught(names, known)), served.model.classes_, warnings
 
     def _now_serving(self, served: Served, why: str) -> str:
-        log.info("now serving model %s, which %s", served.entry.sha256[:12], why)
+        log.info(text.now_serving(served.entry.sha256, why))
         return served.entry.sha256
 
     def _check_settled(self) -> None:
         if self.adaptation.state in ("running", "ready"):
-            raise Conflict("accept or discard the adaptation first")
+            raise Conflict(text.UNDECIDED)
 
     def _check_serving(self, model: str | None, what_to_do: str) -> None:
         if model not in (None, self.models.current.entry.sha256):
-            raise Conflict(f"another model serves by now, {what_to_do}")
+            raise Conflict(text.other_model(what_to_do))
 
 
 @contextmanager
@@ -303,11 +299,6 @@ def _folder(data: Path | None) -> Iterator[Path]:
         lock.release()
 
 
-def _are(n: int, word: str) -> str:
-    """``1 image is``, ``2 images are``."""
-    return f"{count(n, word)} {'is' if n == 1 else 'are'}"
-
-
 def _reason(error: UnreadableImage) -> str:
-    """Why an image cannot be read; what a library says may tell of the inside."""
-    return str(error) if error.__cause__ is None else "damaged: it cannot be decoded"
+    """Why an image cannot be read; a library's own message may leak something of the inside."""
+    return str(error) if error.__cause__ is None else text.DAMAGED

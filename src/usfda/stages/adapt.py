@@ -26,11 +26,13 @@ from ..methods.settings import FEW, MixtureSettings, UsfdaSettings
 from ..methods.vendor import FEWEST, signed_root, signed_square
 from ..model import Model, as_model, versions
 from ..modelfile import MAX_COUNT
+from ..text import stages as text
 from .common import (
     METHODS,
     Clock,
     Method,
     check_choice,
+    number_by_size,
     rounded,
     settings_from,
     take_buffers,
@@ -96,9 +98,7 @@ def adapt(
         raise InputError(f"reject_at_most is a share of the target, from 0 to 1, not {reject_at_most}")
     earlier = _earlier(model, method) if update else None
     if model.adapted and not update:
-        taught = ", ".join(model.classes_[len(model.source_classes) :])
-        lost = f", and what it was taught ({taught}) is not in it" if taught else ""
-        log.warning("the model was adapted before; this starts anew from the vendor's part%s (--update goes on)", lost)
+        log.warning(text.starts_anew(model.classes_[len(model.source_classes) :]))
     was = model.card["deployment"] if update else None
     before = 0 if was is None else was["samples"] + was.get("earlier_samples", 0)
     if before > MAX_COUNT:
@@ -115,7 +115,7 @@ def adapt(
     clock.lap("features")
     take_buffers(config.threads)
     if len(features) + before < FEW:
-        log.warning("only %d target samples: too few to measure their domain by (%d would do)", len(features), FEW)
+        log.warning(text.few_samples(len(features), FEW))
     if method == "usfda":
         found = _adapt_usfda(model, features.X, settings, seed, config)
     else:
@@ -147,7 +147,8 @@ def adapt(
             deployed["joined"] = list(was["joined"])
     if (ssm := adapted.ssm(features.X)) is not None:
         deployed["ssm"] = {"mean": float(ssm.mean()), "histogram": np.histogram(ssm, 20, (1, np.e))[0].tolist()}
-    if decided.cluster is not None and "check" in deployed and not update:
+    if (mixture := updatable_head(found.head)) is not None and "check" in deployed and not update:
+        adapted.head, decided = number_by_size(mixture, decided, np.ones(len(features)))
         deployed["check"] = {**deployed["check"], **unknown_counts(decided, np.ones(len(features)))}
     adapted.card = {**card, "deployment": deployed}
     adapted.find_examples(features, decided)
@@ -238,10 +239,7 @@ def _adapt_mixture(
         some = np.sort(np.random.default_rng(seed).choice(len(X), settings.most, replace=False))
     samples, before = WeightedSamples.of_samples(signed_root(X[some]), len(X)), None
     if len(samples.x) < FEWEST:
-        log.warning(
-            "one target sample, or copies of one, do not describe their domain: the %s decision is kept",
-            "vendor's" if earlier is None else "earlier",
-        )
+        log.warning(text.one_sample(update=earlier is not None))
         return Found(starting_head(vendor) if earlier is None else earlier, settings, 0, facts)
     if earlier is not None and was is not None:
         if again := repeated(samples.x, earlier.coreset):
@@ -273,6 +271,8 @@ def _adapt_mixture(
         "unknown_interval": [round(100 * share, 2) for share in expected.interval],
         "absent": absent_classes(decided.probability, classes, samples.weight),
     }  # fmt: skip
-    if earlier is not None and decided.cluster is not None:  # of all batches, by the coreset
+    if earlier is not None and (mixture := updatable_head(head)) is not None:  # of all batches, by the coreset
+        if mixture is not earlier:
+            head, decided = number_by_size(mixture, decided, samples.weight)
         check = {**check, **unknown_counts(decided, samples.weight)}
     return Found(head, settings, fitted.head.centres.size + fitted.head.bias.size, {**facts, "check": check})

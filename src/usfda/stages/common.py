@@ -13,7 +13,8 @@ from scipy.linalg import cholesky
 from ..card import TaughtCounts
 from ..errors import InputError
 from ..memory import BUFFER, check_room
-from ..methods.decision import Decision
+from ..methods.decision import Decision, Some
+from ..methods.heads import MixtureHead
 
 Method = Literal["mixture", "usfda"]
 METHODS: tuple[str, ...] = get_args(Method)
@@ -60,6 +61,15 @@ def unknown_counts(decided: Decision, weight: np.ndarray) -> UnknownCounts:
     cluster = np.zeros(len(weight), int) if decided.cluster is None else decided.cluster
     sizes = np.bincount(cluster[~decided.known], weight[~decided.known], minlength=1).round().astype(int)
     return {"clusters": {str(c): int(n) for c, n in enumerate(sizes) if c > 0 and n > 0}, "outliers": int(sizes[0])}
+
+
+def number_by_size(head: MixtureHead, decided: Some, weight: np.ndarray) -> tuple[MixtureHead, Some]:
+    """The head with its clusters numbered by their size, the largest first, and its decisions with these numbers."""
+    assert decided.cluster is not None
+    sizes = np.bincount(decided.cluster[~decided.known], weight[~decided.known], len(head.bias) - head.classes + 1)[1:]
+    order = np.argsort(-sizes, kind="stable")
+    number = np.concatenate([[0], 1 + np.argsort(order)])
+    return head.reordered(order), dataclasses.replace(decided, cluster=number[decided.cluster])
 
 
 def taught_counts(

@@ -37,6 +37,8 @@ from ..methods.usfda.negatives import Composites, compose, composite_key, negati
 from ..methods.vendor import MAX_THINGS, ClassifierStatistics, ClassStatistics, SourceNetworks, Vendor
 from ..model import Model, versions
 from ..modelfile import check_class_count
+from ..text.procurement import label
+from ..text.stages import contradictions
 from .common import METHODS, Clock, check_choice, rounded, settings_from, take_buffers
 
 if TYPE_CHECKING:
@@ -45,20 +47,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("usfda")
 MOST_MEMBERS = 1024  # that an attack is measured with, and as many others: enough for its AUC
 
-# The parts of a procurement, in their order, and what each is for.
-PURPOSES = {
-    "features": "every method",
-    "class_statistics": "method mixture",
-    "negatives": "method usfda",
-    "networks": "method usfda, the source model and the SSM",
-}
-
 
 def procure(
     source: Any,
     y: Any = None,
     *,
-    method: Literal["all", "mixture", "usfda"] = "all",
+    method: Literal["all", "mixture", "usfda"] = "mixture",
     classes: str | Sequence[str] | None = None,
     backbone: str | Backbone = DEFAULT,
     negatives: Negatives | None = None,
@@ -78,7 +72,7 @@ def procure(
     y : sequence, optional
         The labels.
     method : {"all", "mixture", "usfda"}
-        The method of deployment that the model is to serve. A model for one of them is smaller and made faster.
+        The method of deployment that the model is to serve. Only ``usfda`` and ``all`` train the paper's networks.
     classes : str or sequence of str, optional
         Only samples of these classes.
     backbone : str or Backbone
@@ -102,7 +96,7 @@ def procure(
     Examples
     --------
     >>> model = procure("photos/")                       # doctest: +SKIP
-    >>> model = procure(X, y, negatives="latent")        # doctest: +SKIP
+    >>> model = procure(X, y, method="all", negatives="latent")      # doctest: +SKIP
     """
     config, settings = config or Config(), settings_from(ProcurementSettings, settings)
     check_choice("method", method, ("all", *METHODS))
@@ -113,6 +107,8 @@ def procure(
         if method == "usfda":
             raise InputError("a private file has no networks, which method usfda needs; procure it for method mixture")
         method = "mixture"
+    if negatives is not None and method == "mixture":
+        raise InputError("negatives are for the networks of method usfda; procure the model for usfda or all")
     if epsilon is not None:
         noise_level(epsilon, PrivacySettings.delta)  # whether there is one, before the long work
     clock = Clock()
@@ -146,7 +142,7 @@ def procure(
 
         data = training_set(features, train, negatives, settings, extractor)
         clock.lap("negatives")
-        trained = train_source(data, settings, seed, config, f"networks (for {PURPOSES['networks']})")
+        trained = train_source(data, settings, seed, config, label("networks", "networks"))
         clock.lap("networks")
         networks = trained.networks
         card |= _networks_card(data, trained, settings)
@@ -186,7 +182,7 @@ def source_features(
         return (Extractor.make(backbone, config) if known else None), found.labelled()  # type: ignore[arg-type]
     m = get_backbone(backbone, config.device) if isinstance(backbone, str) else backbone
     extractor = Extractor.make(m, config)
-    features = extractor.features(found, f"source features (for {PURPOSES['features']})")
+    features = extractor.features(found, label("source features", "features"))
     check_source(features)
     _check_varied(features.X)
     return extractor, features.labelled()
@@ -264,7 +260,7 @@ def composite_features(source: Features, made: Composites, extractor: Extractor)
         ([(paths[i], keys[i]) for i in images], cuts)
         for images, cuts in zip(made.images.tolist(), made.splines, strict=True)
     ]
-    found = extractor.extract(CompositeJob(backbone), items, f"negatives (for {PURPOSES['negatives']})")
+    found = extractor.extract(CompositeJob(backbone), items, label("negatives", "negatives"))
     if found.errors:
         raise RuntimeError(f"an image of the source cannot be used any more: {next(iter(found.errors.values()))}")
     return found.X
@@ -281,8 +277,7 @@ def _warn_of_contradictions(features: LabelledFeatures) -> None:
     if wrong.any():
         first = np.argmin(np.where(wrong, one, len(X)))
         names = [f"{paths[i] if paths else f'row {i}'} ({labels[i]})" for i in (one[first], other[first])]
-        log.warning("samples of the same content in different classes: %d, such as %s and %s; correct their labels",
-                    len(np.unique(content[one[wrong]])), *names)  # fmt: skip
+        log.warning(contradictions(len(np.unique(content[one[wrong]])), *names))
 
 
 def _networks_card(data: TrainingSet, trained: Trained, settings: ProcurementSettings) -> dict[str, Any]:

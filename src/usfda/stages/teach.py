@@ -20,7 +20,8 @@ from ..methods.heads import MixtureHead, updatable_head
 from ..methods.mixture.checks import absent_classes
 from ..methods.vendor import signed_root, signed_square
 from ..model import Model, as_model
-from .common import taught_counts, unknown_counts
+from ..text import stages as text
+from .common import number_by_size, taught_counts, unknown_counts
 
 log = logging.getLogger("usfda")
 
@@ -83,8 +84,7 @@ def teach(
     new = sorted({*names.values(), *labels.tolist()} - set(known))
     check_class_names(new)
     for name, other in differing_in_case(new, known).items():
-        said = "%s becomes a class beside the model's %s; if they are the same: --forget %s, then teach it as %s"
-        log.warning(said, name, other, name, other)
+        log.warning(text.similar_name(name, other))
     place = {name: i for i, name in enumerate([*known, *new])}
     number = {cluster: place[name] for cluster, name in names.items()}
     try:
@@ -110,10 +110,8 @@ def teach(
         differing = np.flatnonzero(given_to != labels)
         if len(differing):
             first = differing[0]
-            at = f"{found.paths[first]}: " if found.paths is not None else ""
-            said = "%d of the %d examples still have another label, such as %s%s where it is %s; if that is right, "
-            said += "more examples may help"
-            log.warning(said, len(differing), len(labels), at, given_to[first], labels[first])
+            example = "" if found.paths is None else str(found.paths[first])
+            log.warning(text.other_labels(len(differing), len(labels), example, given_to[first], labels[first]))
     return result
 
 
@@ -126,7 +124,8 @@ def _counted(
     and change by as much as the counts of groups change.
     """
     groups = signed_square(head.coreset)
-    earlier, decided = before.decide(groups), model.decide(groups)
+    earlier = before.decide(groups)
+    model.head, decided = number_by_size(head, model.decide(groups), head.counts)
     weight = head.counts / head.counts.sum()
     share = 100 * float(weight @ ~decided.known)
     if "earlier_samples" not in was:

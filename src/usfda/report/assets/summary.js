@@ -1,7 +1,5 @@
 // The summary, the training and the card: what does not change while one looks.
 
-const WIDE = 50; // percent: an interval that is wider is not shown
-
 function showSummary() {
   const found = data.findings;
   byId("about").textContent = `${data.target} · seen by ${data.model} · ${data.made}`;
@@ -13,7 +11,7 @@ function showSummary() {
     ["classes used", `${data.counts.filter((n) => n > 0).length} of ${data.classes.length}`, null],
   ];
   const known = found && found.unknown_interval;
-  if (known && known[1] - known[0] <= WIDE) {
+  if (known) {
     const [low, high] = known;
     figures[1][2] = interval(unknown / total, low / 100, high / 100, data.findings.earlier_samples);
   }
