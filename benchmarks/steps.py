@@ -31,9 +31,9 @@ def main() -> None:
     options = parser.parse_args()
     lengths: dict[str, dict[str, float]] = {str(steps): {"steps": steps} for steps in (0, 10, 25, 50, 100, 200)}
     lengths |= {f"until {part:.0%} change side": {"settled": part} for part in (0.06, 0.05)}
-    systems = {length: ("usfda", {"deployment": given}) for length, given in lengths.items()}
+    baselines = {length: ("usfda", {"deployment": given}) for length, given in lengths.items()}
     runner = Runner(options.output, seeds=options.seeds)
-    records = runner.run(Steps(), benchmark_tasks(options.folder), systems)
+    records = runner.run(Steps(), benchmark_tasks(options.folder), baselines)
     rows = [
         [steps, *(str(Statistic(Statistic.of(r[metric] for r in mine).mean, None)) for metric in METRICS)]
         for steps, mine in records.items()

@@ -28,9 +28,9 @@ from suite_tasks import Cut, load_suite, suite_parser
 from variants import PARTS, PRIVATE, WHOLE
 
 from usfda import Features
+from usfda.experiments.baselines.api import Baseline, Decision
 from usfda.experiments.runner import Runner
 from usfda.experiments.runs import Experiment, Record
-from usfda.experiments.systems.api import Decision, System
 from usfda.experiments.tables import markdown_table
 from usfda.metrics import score_decision
 
@@ -63,12 +63,12 @@ class SuiteRun(Experiment):
     name = "suite"
     version = 3
 
-    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
         assert target.labels is not None
-        system.learn(source)
-        before = score_decision(target.labels, system.decide(target.X), source.classes)
-        record = super().measure(system, source, target)
-        best = oracle(target.labels, system.decide(target.X), source.classes)
+        baseline.learn(source)
+        before = score_decision(target.labels, baseline.decide(target.X), source.classes)
+        record = super().measure(baseline, source, target)
+        best = oracle(target.labels, baseline.decide(target.X), source.classes)
         return {**record, "oracle": best, "class_means": {name: before[name] for name in METRICS}}
 
 
@@ -190,11 +190,11 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     suite = load_suite(options.data, options.emoji, options.output, options.backbone)
-    systems = {**WHOLE, **(PARTS if options.ablate else {}), **(PRIVATE if options.private else {})}
+    baselines = {**WHOLE, **(PARTS if options.ablate else {}), **(PRIVATE if options.private else {})}
     sets = set(options.sets.split(",")) if options.sets else {cut.data for cut in suite.cuts.values()}
     tasks = [task for task in suite.tasks() if suite.cuts[task.id].data in sets]
     runner = Runner(options.output, backbone=options.backbone)
-    records = runner.run(SuiteRun(), tasks, systems)
+    records = runner.run(SuiteRun(), tasks, baselines)
     if runner.failed:
         raise SystemExit(f"{len(runner.failed)} runs failed, the last: {runner.failed[-1]['error']}")
     classes = {task.id: set(labels_of(suite.cut(suite.cuts[task.id])[0]).tolist()) for task in tasks}

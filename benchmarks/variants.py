@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from usfda import Features, Model
-from usfda.experiments.runner import Settings, Systems
-from usfda.experiments.systems.deployment import Mixture, StageSettings
+from usfda.experiments.baselines.deployment import Mixture, StageSettings
+from usfda.experiments.runner import Baselines, Settings
 from usfda.methods.heads import starting_head
 from usfda.methods.privacy import PrivacySettings, fit_private_class_statistics
 from usfda.methods.settings import Negatives
@@ -39,7 +39,7 @@ PROCUREMENT = {"holdout": 0.0}
 
 
 def changed(kind: type[Mixture], **given: Any) -> tuple[str, Settings]:
-    """One of the systems of this file."""
+    """One of the baselines of this file."""
     return f"{__file__}:{kind.__name__}", {"procurement": PROCUREMENT, **given}
 
 
@@ -48,10 +48,10 @@ def deployed(**given: float) -> tuple[str, Settings]:
     return "mixture", {"procurement": PROCUREMENT, "deployment": given}
 
 
-WHOLE: Systems = {"whole method": deployed()}
-PARTS: Systems = {
+WHOLE: Baselines = {"whole method": deployed()}
+PARTS: Baselines = {
     "samples not smoothed over their neighbours": deployed(rounds=0),
     "one cluster of unknowns": deployed(clusters=1),
     **{f"outliers below {part} of min(κ, κ_t)": deployed(rest=part) for part in (0.0, 0.3, 0.5)},
 }
-PRIVATE: Systems = {f"{k} directions": changed(Private, directions=k) for k in (8, 16, 32, 64)}
+PRIVATE: Baselines = {f"{k} directions": changed(Private, directions=k) for k in (8, 16, 32, 64)}

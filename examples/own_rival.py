@@ -1,4 +1,4 @@
-r"""A system of your own beside ours, on the same vectors, with the same metrics; no change to the project is needed.
+r"""A baseline of your own beside ours, on the same vectors, with the same metrics; no change to the project is needed.
 
     python examples/digits.py        # once, for the images
     usfda compare examples-out/mnist examples-out/uci --backbone gradients --seeds 1 \
@@ -10,10 +10,10 @@ The labels of the target only score: ``adapt`` and ``decide`` never see them.
 import numpy as np
 from scipy.spatial.distance import cdist
 
-from usfda.experiments.systems.api import Decision, Features, Matrix, System
+from usfda.experiments.baselines.api import Baseline, Decision, Features, Matrix
 
 
-class NearestMean(System):
+class NearestMean(Baseline):
     """The nearest class mean, after both domains were shifted to a common mean."""
 
     source_free = True  # then `source` is None in adapt: what it needs of the source it keeps in learn

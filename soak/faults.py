@@ -296,7 +296,7 @@ def _limited(work: Work, fault: str, before: Callable[[], object], *, fork: bool
 
 
 def worker_killed(work: Work, rng: random.Random) -> Iterator[Outcome]:
-    """A process of compare is killed, once from outside and then by every run of a system; and the one of serve."""
+    """A process of compare is killed, once from outside and then by every run of a method; and the one of serve."""
     command, own = work.commands["compare"], work.folder / "own.py"
     place = work.place("worker")
     process = place.start(command)
@@ -321,7 +321,7 @@ def worker_killed(work: Work, rng: random.Random) -> Iterator[Outcome]:
     ended = place.run(Command("compare", args, command.outputs))
     records = journal(place.out / "runs.jsonl")
     failed = [record for record in records if "error" in record]
-    sound = ended.code == 1 and len(records) == 4 and {r["key"]["system"] for r in failed} == {f"{own}:Killed"}
+    sound = ended.code == 1 and len(records) == 4 and {r["key"]["method"] for r in failed} == {f"{own}:Killed"}
     message = next((line for line in ended.said.splitlines() if line.startswith("warning:")), ended.message)
     sound = sound and "Traceback" not in ended.said
     yield Outcome("worker killed for memory", "compare", sound, message.replace(str(work.folder), "…"))

@@ -34,13 +34,13 @@ PATIENCE = 300  # seconds after which something that should happen has not, whic
 MARK = "USFDA_SOAK"  # in the environment of a command and of all that it starts
 TIMES = ("seconds", "_seconds")  # ends of names of values that differ from run to run
 
-SYSTEM = """
+BASELINE = """
 import os, signal, time
 import numpy as np
-from usfda.experiments.systems.api import Decision, System
+from usfda.experiments.baselines.api import Baseline, Decision
 
 
-class Nearest(System):
+class Nearest(Baseline):
     source_free = True
     rejects = "never"
 
@@ -220,7 +220,7 @@ class Work:
         self.backbone = get_backbone(BACKBONE)
         self.vendor, self.client = folder / "vendor.usfda", folder / "client.usfda"
         own = folder / "own.py"
-        own.write_text(SYSTEM)
+        own.write_text(BASELINE)
         vendor = (str(self.source), "--for", "mixture", "--backbone", BACKBONE)
         compared = (str(self.source), str(self.target), "--backbone", BACKBONE, "-o", ".", "--seeds", "2")
         tables = {"results.json": document, "results.csv": rows, "results.md": lines, "runs.jsonl": journal}

@@ -1,4 +1,4 @@
-"""`usfda compare`: any systems on any tasks, resumable, with a row for what fails."""
+"""`usfda compare`: any baselines on any tasks, resumable, with a row for what fails."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ from usfda.backbones.zoo import get_backbone
 from usfda.cli.main import main
 from usfda.data.reading import read
 from usfda.errors import InputError
+from usfda.experiments.baselines import BASELINES, get_baseline
 from usfda.experiments.compare import Comparison, compare
 from usfda.experiments.runner import Journal, Runner
 from usfda.experiments.runs import Record, Run, commit
-from usfda.experiments.systems import SYSTEMS, get_system
 from usfda.experiments.tables import Summary, measured
 from usfda.experiments.tasks import Task, TaskReader
 from usfda.features.store import Store, clear_store, store_info
@@ -39,7 +39,7 @@ import os, sys, time
 from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
-from usfda.experiments.systems.api import Decision, System
+from usfda.experiments.baselines.api import Decision, Baseline
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Settings:  # a data class needs its module to be known while it is made
     folder: str = ""
 
 
-class Nearest(System):
+class Nearest(Baseline):
     """The nearest class mean; unknown is what is farther than the source's own samples ever are."""
 
     source_free = True
@@ -134,7 +134,7 @@ class Waits(Nearest):
             time.sleep(0.01)
 
 
-class NoDecision(System):
+class NoDecision(Baseline):
     source_free = True
     rejects = "never"
 
@@ -145,7 +145,7 @@ class NoDecision(System):
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A file with systems of one's own, and vectors to compare on, source.npz and target.npz, beside it."""
+    """A file with baselines of one's own, and vectors to compare on, source.npz and target.npz, beside it."""
     (tmp_path / "own.py").write_text(OWN)
     monkeypatch.setenv("OWN_LOG", str(tmp_path / "log"))
     for name, classes, shift in (("source", [0, 1, 2, 3], 0.0), ("target", [0, 1, 8], 0.3)):
@@ -193,7 +193,7 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
     assert "6 of 6" in shown.err
     result = results(tmp_path)
     assert result["tasks"] == {"source-target": "source→target"}
-    rows = by_class(result["systems"])
+    rows = by_class(result["methods"])
     assert set(rows) == {"source-only", "Nearest", "WithSource"}
     nearest = rows["Nearest"]
     assert nearest["finished"] == nearest["runs"] == 2
@@ -210,7 +210,7 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
     with (tmp_path / "out" / "results.csv").open() as file:
         table = list(csv.DictReader(file))
     assert [row["task"] for row in table] == ["overall", "source-target"] * 3
-    assert float(table[0]["h_score"]) == pytest.approx(result["systems"][0]["overall"]["h_score"]["mean"], abs=0.01)
+    assert float(table[0]["h_score"]) == pytest.approx(result["methods"][0]["overall"]["h_score"]["mean"], abs=0.01)
     text = (tmp_path / "out" / "results.md").read_text()
     assert "First on H: **" in text
     assert "farther than any source sample" in text
@@ -248,14 +248,14 @@ def test_pages_say_when_and_where_they_were_measured() -> None:
         "hardware": "2 cores, no GPU",
         "versions": {"usfda": "1"},
     }
-    first["key"] = {"system": "mixture"}
-    second = first | {"date": "2026-01-01", "versions": {"usfda": "2"}, "key": {"system": "dann"}}
+    first["key"] = {"method": "mixture"}
+    second = first | {"date": "2026-01-01", "versions": {"usfda": "2"}, "key": {"method": "dann"}}
     older = {"versions": {"usfda": "0"}}
     assert measured([first, second]) == "Measured 2026-01-02 at commit aaa on 2 cores, no GPU"
     assert measured([first | {"commit": None}]) == "Measured 2026-01-02 with usfda 1 on 2 cores, no GPU"
     assert measured([first, older]) == f"{measured([first])}, some runs earlier"
-    other = first | {"commit": "bbb", "key": {"system": "uan"}}
-    assert "at commit aaa (usfda, dann) and bbb (uan) on" in measured([first, second, other])
+    other = first | {"commit": "bbb", "key": {"method": "uan"}}
+    assert "at commit aaa (mixture, dann) and bbb (uan) on" in measured([first, second, other])
     assert measured([older]) == "Measured by a version that kept no date"
 
 
@@ -271,7 +271,7 @@ def test_finished_runs_are_not_repeated(own: str, tmp_path: Path, capsys: pytest
     assert again["runs"][:2] == first["runs"]
     call(tmp_path, "source-only", "--seeds", "1")
     assert f"has runs of {own}:Nearest, too" in capsys.readouterr().err.replace("\n", " ")
-    Path(own).write_text(OWN.replace("self.radius = ", "self.radius = 2 * "))  # another system now
+    Path(own).write_text(OWN.replace("self.radius = ", "self.radius = 2 * "))  # another baseline now
     call(tmp_path, f"{own}:Nearest", "--seeds", "3")
     assert calls(tmp_path) == 6
     X, y = blobs([0, 1, 8], 20, 0.4, seed=9)  # another target now
@@ -317,7 +317,7 @@ def test_what_fails_is_a_row_and_the_others_finish(
     names = ("Fails", "NotFinite", "MinusOne", "Writes", "Nearest")
     assert call(tmp_path, ",".join(f"{own}:{name}" for name in names), "--seeds", "1") == 1
     assert "ArithmeticError: went wrong badly" in capsys.readouterr().err
-    rows = by_class(results(tmp_path)["systems"])
+    rows = by_class(results(tmp_path)["methods"])
     assert rows["Fails"]["failed"] == 1
     assert rows["Fails"]["overall"]["h_score"]["mean"] is None
     assert "diverged" in rows["NotFinite"]["error"]
@@ -336,7 +336,7 @@ def test_neither_an_exit_nor_what_json_cannot_hold_ends_the_comparison(
 ) -> None:
     names = ("Exits", "ExitsEarly", "NotJson", "Nearest")
     assert call(tmp_path, ",".join(f"{own}:{name}" for name in names), "--seeds", "2", threads=threads) == 1
-    rows = by_class(results(tmp_path)["systems"])
+    rows = by_class(results(tmp_path)["methods"])
     assert {name: (row["finished"], row["failed"]) for name, row in rows.items()} == {
         "Exits": (0, 2),
         "ExitsEarly": (0, 2),
@@ -386,7 +386,7 @@ def test_labels_of_the_target_only_score(own: str, tmp_path: Path, single: Confi
         task = task_in(tmp_path, name)
         compare([task], tmp_path / name, methods=methods, seeds=1, settings=QUICK, config=single)
         runs = records(tmp_path / name)
-        found[name] = {r["key"]["system"]: np.sum(r["confusion"]["matrix"], 0).tolist() for r in runs}
+        found[name] = {r["key"]["method"]: np.sum(r["confusion"]["matrix"], 0).tolist() for r in runs}
     assert found["true"] == found["shuffled"]
 
 
@@ -406,7 +406,7 @@ def test_a_run_depends_on_how_images_are_prepared(
 
 
 def test_images_are_read_once(photos: Path, new_photos: Path, tmp_path: Path, cache: Path) -> None:
-    """The images are gone as soon as features and composites exist: no seed and no system reads a file again."""
+    """The images are gone as soon as features and composites exist: no seed and no baseline reads a file again."""
     shutil.copytree(photos, tmp_path / "source")
     shutil.copytree(new_photos, tmp_path / "target")
 
@@ -495,10 +495,10 @@ def test_clearing_the_store_changes_no_vector_of_a_running_comparison(own: str, 
     assert calm.overall["t_avg"].mean != 0
 
 
-def test_the_docs_list_the_systems() -> None:
+def test_the_docs_list_the_baselines() -> None:
     page = (Path(__file__).parents[1] / "docs" / "baselines.md").read_text()
-    for name in SYSTEMS:
-        row = f"| `{name}` | {'yes' if get_system(name).source_free else 'no'} |"
+    for name in BASELINES:
+        row = f"| `{name}` | {'yes' if get_baseline(name).source_free else 'no'} |"
         assert row in page, f"docs/baselines.md has no row that begins with {row}"
 
 
@@ -507,7 +507,7 @@ def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:
     example = page.read_text().split("```python\n")[1].split("```")[0]
     (tmp_path / "mine.py").write_text(example)
     assert call(tmp_path, f"{tmp_path / 'mine.py'}:Nearest", "--seeds", "1") == 0
-    assert results(tmp_path)["systems"][0]["overall"]["h_score"]["mean"] > 95
+    assert results(tmp_path)["methods"][0]["overall"]["h_score"]["mean"] > 95
 
 
 @pytest.mark.parametrize(
@@ -520,10 +520,10 @@ def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:
         ),
         (["source.npz", "target.npz", "--tasks", "A-D"], "--tasks and --protocol belong to --data"),
         (["source.npz", "target.npz", "--protocol", "closed"], "--tasks and --protocol belong to --data"),
-        (["source.npz", "target.npz", "--methods", " ,"], "--methods names no system; choose from usfda"),
+        (["source.npz", "target.npz", "--methods", " ,"], "--methods names no method; choose from mixture"),
         (["source.npz", "target.npz", "--methods", "./own:Nearest"], "./own:Nearest: cannot be imported"),
         (["source.npz", "one.npz", "--methods", "osbp"], "a target of one sample"),
-        (["source.npz", "target.npz", "--methods", "nothing"], "no system 'nothing'; choose from usfda, paper"),
+        (["source.npz", "target.npz", "--methods", "nothing"], "no method 'nothing'; choose from mixture, usfda"),
         (["source.npz", "target.npz", "--methods", "own.py:Missing"], "has no class Missing"),
         (
             ["source.npz", "target.npz", "--methods", "own.py:NoDecision"],
@@ -557,22 +557,22 @@ def test_wrong_calls(
     assert message in " ".join(capsys.readouterr().err.split())
 
 
-def test_help_lists_the_systems_and_needs_no_torch() -> None:
+def test_help_lists_the_baselines_and_needs_no_torch() -> None:
     code = (
         "import sys; from usfda.cli.main import main; main(['compare', '--help']); main(['reproduce', '--help']);"
         "print({'torch', 'matplotlib', 'sklearn'} & set(sys.modules))"
     )
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert shown.endswith("set()\n")
-    assert ", ".join(SYSTEMS) in " ".join(shown.replace("│", " ").split())
+    assert ", ".join(BASELINES) in " ".join(shown.replace("│", " ").split())
 
 
 def test_journal_keeps_failures_but_tries_them_again(own: str, tmp_path: Path, single: Config) -> None:
     def run() -> Runner:
         runner = Runner(tmp_path / "out", config=single)
-        systems: dict[str, tuple[str, dict[str, Any]]] = {n: (f"{own}:{n}", {}) for n in ("Fails", "Nearest")}
-        found = runner.run(Comparison(), [task_in(tmp_path)], systems)
-        assert [len(found[name]) for name in systems] == [0, 1]
+        baselines: dict[str, tuple[str, dict[str, Any]]] = {n: (f"{own}:{n}", {}) for n in ("Fails", "Nearest")}
+        found = runner.run(Comparison(), [task_in(tmp_path)], baselines)
+        assert [len(found[name]) for name in baselines] == [0, 1]
         return runner
 
     first, again = run(), run()

@@ -133,8 +133,8 @@ def test_own_rival(place: Path, capfd: pytest.CaptureFixture[str], monkeypatch: 
     command = text[text.index("usfda compare") :].split("\n\n")[0].replace("\\\n", " ").split()
     assert command.count("usfda,examples/own_rival.py:NearestMean") == 1
     assert main([word.removeprefix("usfda,") for word in command[1:]]) == 0
-    (system,) = json.loads(Path("examples-out/compare/results.json").read_text())["systems"]
-    assert system["overall"]["t_avg"]["mean"] > 40
+    (baseline,) = json.loads(Path("examples-out/compare/results.json").read_text())["methods"]
+    assert baseline["overall"]["t_avg"]["mean"] > 40
     assert "own_rival.py" in capfd.readouterr().out
 
 

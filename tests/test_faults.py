@@ -16,7 +16,7 @@ import pytest
 from conftest import write_photos
 from serving import client, running, write_grainy_photos
 
-from soak.work import SYSTEM, Command, Place, journal
+from soak.work import BASELINE, Command, Place, journal
 from usfda import Config, procure
 from usfda.backbones.zoo import get_backbone
 from usfda.cli.ending import INTERRUPTED, explain
@@ -251,7 +251,7 @@ def test_a_store_that_others_clear_all_the_time(tmp_path: Path, cache: Path) -> 
 
 def test_processes_leave_with_a_comparison_that_is_killed(tmp_path: Path) -> None:
     place, own = Place(tmp_path / "killed"), tmp_path / "own.py"
-    own.write_text(SYSTEM)
+    own.write_text(BASELINE)
     source = write_photos(tmp_path / "source", [0, 1, 2, 3], 10)
     target = write_photos(tmp_path / "target", [0, 1, 4, 5], 10, seed=1, invert=True)
     args = ("compare", str(source), str(target), "--backbone", "pixels", "-o", ".", "--seeds", "3")

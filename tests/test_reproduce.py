@@ -25,14 +25,14 @@ from usfda import Config, Features, ProcurementSettings, UsfdaSettings, adapt, e
 from usfda.cli.main import main
 from usfda.experiments import EXPERIMENTS, get_experiment
 from usfda.experiments.ablations import GROUPS, SourceSimilarity
+from usfda.experiments.baselines.api import Baseline
 from usfda.experiments.complexity import ROWS
 from usfda.experiments.gaps import CategoryGap, OneShotRecognition
-from usfda.experiments.paper_tables import SYSTEMS, Table2, printed
+from usfda.experiments.paper_tables import PAPER_ROWS, Table2, printed
 from usfda.experiments.protocols import OFFICE31
 from usfda.experiments.reproduce import DataFolder, PaperExperiment, reproduce
-from usfda.experiments.runner import Runner, Systems
+from usfda.experiments.runner import Baselines, Runner
 from usfda.experiments.runs import Experiment, Record
-from usfda.experiments.systems.api import System
 from usfda.experiments.tables import csv_table
 from usfda.experiments.tasks import Task
 
@@ -140,7 +140,7 @@ def test_an_experiment_that_measures_something_else_runs_again(digits: Path, tmp
         run(experiment, digits, tmp_path, config)
         counts.append(len(runs(tmp_path)))
     assert counts == [1, 1, 2, 2]
-    run(OneShotRecognition(systems=("source-only",)), digits, tmp_path, config)
+    run(OneShotRecognition(baselines=("source-only",)), digits, tmp_path, config)
     assert len(runs(tmp_path)) == 3
 
 
@@ -213,7 +213,7 @@ def test_complexity(done: Done) -> None:
     table = {row["stage"]: row for row in rows(out, "complexity")}
     assert list(table) == [row.replace("`", "") for row in ROWS]
     assert all(float(row["seconds_of_M"]) > 0 and float(row["seconds_of_training"]) > 0 for row in table.values())
-    assert int(table["procurement"]["parameters"]) > int(table["deployment, paper"]["parameters"])
+    assert int(table["procurement"]["parameters"]) > int(table["deployment, usfda"]["parameters"])
     assert {row["paper_parameters"] for row in table.values()} == {"–"}  # the paper's are of Office-31
     assert {r["key"]["threads"] for r in runs(out)} == {1}
     assert "and 3.5 M in deployment (the paper: 11.1 M and 3.5 M)" in (out / "complexity.md").read_text()
@@ -221,11 +221,11 @@ def test_complexity(done: Done) -> None:
 
 def test_table1_beside_the_paper(done: Done) -> None:
     table = rows(done("table1"), "table1")
-    ours = {(row["system"], row["metric"]): row for row in table if row["figures"] == "pixels"}
-    assert len(ours) == 24  # eleven systems, and what selection by labels would give
+    ours = {(row["method"], row["metric"]): row for row in table if row["figures"] == "pixels"}
+    assert len(ours) == 24  # eleven baselines, and what selection by labels would give
     assert all(row["task"] == "Ar-Cl" and 0 <= float(row["mean"]) <= 100 for row in ours.values())
     paper = [row for row in table if row["figures"] != "pixels"]
-    assert {row["system"] for row in paper} == {"ResNet", "IWAN", "PADA", "ATI", "OSBP", "UAN", "USFDA"}
+    assert {row["method"] for row in paper} == {"ResNet", "IWAN", "PADA", "ATI", "OSBP", "UAN", "USFDA"}
     assert len(paper) == 7 * 13
     text = (done("table1") / "table1.md").read_text()
     assert "| ResNet | paper, ResNet-50 | 59.37 | 76.58 |" in text
@@ -234,7 +234,7 @@ def test_table1_beside_the_paper(done: Done) -> None:
 
 def test_table2_with_what_is_there(done: Done) -> None:
     assert "Not run: no Office-31 here" in (done("table2") / "table2.md").read_text()
-    found = {(r["key"]["task"].rpartition("/")[2], r["key"]["system"]): r for r in runs(done("table2"))}
+    found = {(r["key"]["task"].rpartition("/")[2], r["key"]["method"]): r for r in runs(done("table2"))}
     assert {task for task, _ in found} == {"S-R", "I-C", "C-I"}
     assert found["C-I", "usfda"]["key"]["settings"]["procurement"]["max_negative_classes"] == 200
     assert found["C-I", "usfda"]["settings"]["procurement"]["max_negative_classes"] == 200
@@ -245,24 +245,24 @@ def test_table2_with_what_is_there(done: Done) -> None:
         record = found[task, "mixture"]
         assert sum(name in record["confusion"]["labels"] for name in record["per_class"]) == shared
     table = rows(done("table2"), "table2")
-    assert {row["task"] for row in table if row["system"] == "mixture"} == {"S-R", "I-C", "C-I"}
+    assert {row["task"] for row in table if row["method"] == "mixture"} == {"S-R", "I-C", "C-I"}
     office31 = [row for row in table if row["dataset"] == "Office-31"]
     assert office31
-    marked = "paper, best step by target labels: not a result"
+    marked = "usfda, best step by target labels: not a result"
     for task in ("S-R", "I-C", "C-I"):
         along = found[task, "usfda"]["along"]
         assert [at["step"] for at in along] == [10]  # of twelve
         best = max(found[task, "usfda"]["t_avg"], along[0]["t_avg"])
-        shown = [row for row in table if (row["system"], row["task"], row["metric"]) == (marked, task, "T_avg")]
+        shown = [row for row in table if (row["method"], row["task"], row["metric"]) == (marked, task, "T_avg")]
         assert [float(row["mean"]) for row in shown] == [pytest.approx(best, abs=1e-3)]
-    assert all("along" not in record for (_, system), record in found.items() if system != "usfda")
+    assert all("along" not in record for (_, baseline), record in found.items() if baseline != "usfda")
     assert {row["figures"] for row in office31} == {"paper, ResNet-50"}
 
 
 def test_a_list_of_shared_classes(others: Path, tmp_path: Path, config: Config) -> None:  # noqa: F811
     shared = {"top-hat": "n02879718", "ak47": "n01440764", "012.binoculars": "n02841315"}
     run(Table2(), others, tmp_path, config, "I-C", shared=shared)
-    record = next(r for r in runs(tmp_path) if r["key"]["system"] == "mixture")
+    record = next(r for r in runs(tmp_path) if r["key"]["method"] == "mixture")
     both = {name for name in record["per_class"] if name in record["confusion"]["labels"]}
     assert both == {"213.top-hat", "001.ak47", "012.binoculars"}
     text = (tmp_path / "table2.md").read_text()
@@ -295,7 +295,7 @@ class Made(Runner):
     """A runner whose records are known: T_avg is 10·seed + position of the task, T_unk twice that; one is missing."""
 
     def run(
-        self, experiment: Experiment, tasks: Sequence[Task], systems: Systems, shown: Any = None
+        self, experiment: Experiment, tasks: Sequence[Task], baselines: Baselines, shown: Any = None
     ) -> dict[str, list[Record]]:
         return {
             label: [
@@ -304,7 +304,7 @@ class Made(Runner):
                 for seed in range(self.seeds)
                 if (label, seed, i) != ("uan", 1, 5)
             ]
-            for label in systems
+            for label in baselines
         }
 
 
@@ -313,7 +313,7 @@ def test_means_and_deviations_of_the_tables(tmp_path: Path) -> None:
         write(tmp_path / name, list(OFFICE31), 1)
     result = Table2().result(Made(tmp_path / "out", seeds=3), DataFolder(tmp_path))
     table = csv.DictReader(csv_table(result.rows, 4).splitlines())
-    found = {(row["system"], row["metric"], row["task"]): row for row in table}
+    found = {(row["method"], row["metric"], row["task"]): row for row in table}
     # A-D is the first task, W-D the last; the deviation of 0, 10, 20 is √(200/3).
     assert float(found["dann", "T_avg", "A-D"]["mean"]) == 10
     assert float(found["dann", "T_unk", "W-D"]["mean"]) == 30
@@ -327,7 +327,7 @@ def test_means_and_deviations_of_the_tables(tmp_path: Path) -> None:
     assert float(found["uan", "T_avg", "Avg"]["deviation"]) == 10
     assert float(found["USFDA", "T_avg", "Avg"]["mean"]) == 90.18
     head, body = result.tables["Office-31, T_avg"]
-    assert head == ["system", "figures", "A→W", "D→W", "W→D", "A→D", "D→A", "W→A", "mean"]
+    assert head == ["method", "figures", "A→W", "D→W", "W→D", "A→D", "D→A", "W→A", "mean"]
     line = ["`dann`", "efficientnet_lite0", "11.0 ± 8.2", "13.0 ± 8.2", "15.0 ± 8.2", "10.0 ± 8.2"]
     assert line in [row[:6] for row in body]
     assert result.title == "Table 2: Office-31"
@@ -351,7 +351,7 @@ def test_only_what_is_printed_is_the_papers() -> None:
     found = printed()
     assert str(found["Office-31", "A-D", "USFDA", "T_avg"]) == "88.47 ± 0.3"
     assert str(found["VisDA", "S-R", "USFDA", "T_avg"]) == "63.92"
-    assert {row for _, _, row, _ in found} == {row for paper_rows in SYSTEMS.values() for row in paper_rows}
+    assert {row for _, _, row, _ in found} == {row for paper_rows in PAPER_ROWS.values() for row in paper_rows}
     assert {metric for *_, row, metric in found if row in ("USFDA", "UAN*")} == {"T_avg", "T_unk"}
 
 
@@ -394,7 +394,7 @@ def test_same_seed_settings_and_versions_give_the_same_numbers(digits: Path, tmp
     assert "4 of 4 runs are finished already" in again.stderr
     assert files == {kind: (out / f"one-shot.{kind}").read_bytes() for kind in files}
 
-    (record,) = [r for r in runs(out) if r["key"]["system"] == "usfda"]
+    (record,) = [r for r in runs(out) if r["key"]["method"] == "usfda"]
     settings, seed, config = record["settings"], record["key"]["seed"], Config(threads=1, cache=tmp_path / "own")
     before, after = ProcurementSettings(**settings["procurement"]), UsfdaSettings(**settings["deployment"])
     source, target, private = digits / "mnist", digits / "uci", "5,6,7,8,9"
@@ -414,7 +414,7 @@ class Canned(SourceSimilarity):
 
     one_at_a_time = True
 
-    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
         means = {group: 1.0 + i / 4 for i, group in enumerate(GROUPS)}
         return {"means": means, "histograms": dict.fromkeys(GROUPS, [1] * 40), "versions": {"usfda": "1"}}
 
@@ -424,7 +424,7 @@ def test_the_command_shows_what_is_finished(
 ) -> None:
     with caplog.at_level("INFO", "usfda"):
         run(Canned(), digits, tmp_path, config, settings=None, log_runs=True)
-    assert "2 of 2: paper digits/open-partial/M-U seed 0 iterations 500: done" in caplog.text
+    assert "2 of 2: usfda digits/open-partial/M-U seed 0 iterations 500: done" in caplog.text
     call = ["reproduce", "fig-ssm", "--data", str(digits), "--backbone", "pixels", "--seeds", "1", "-o", str(tmp_path)]
     assert main(call) == 0
     shown = capsys.readouterr()
@@ -441,7 +441,7 @@ def test_what_fails_is_left_out_and_said(digits: Path, tmp_path: Path, config: C
     assert "1 runs failed and are left out" in (tmp_path / "one-shot.md").read_text()
     assert {row["method"]: row["one_shot"] for row in rows(tmp_path, "one-shot")}["uan"] == ""
     with pytest.raises(RuntimeError, match="all runs failed: RuntimeError: diverged"):
-        run(OneShotRecognition(systems=("uan",)), digits, tmp_path, config, settings=settings)
+        run(OneShotRecognition(baselines=("uan",)), digits, tmp_path, config, settings=settings)
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,8 @@ from rich.table import Table
 from ..config import Config, silent
 from ..errors import InputError
 from ..experiments import EXPERIMENTS, get_experiment
+from ..experiments.baselines import BASELINES
 from ..experiments.protocols import PROTOCOLS
-from ..experiments.systems import SYSTEMS
 from ..methods.findings import count
 from .arguments import Backbone, pairs_of
 from .output import console, out
@@ -38,16 +38,16 @@ def compare(
     methods: Annotated[
         str | None,
         typer.Option(
-            help=f"With commas, from {', '.join(SYSTEMS)}, and `FILE.py:Class` for your own; all but that by default."
+            help=f"With commas, from {', '.join(BASELINES)}, and `FILE.py:Class` for your own; all but that by default."
         ),
     ] = None,
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each system on each task.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each method on each task.")] = 3,
     backbone: Backbone = "efficientnet_lite0",
     output: Annotated[Path, typer.Option("-o", "--output", help="Folder for runs and tables.")] = Path("compare-out"),
 ) -> None:
-    """Systems side by side on the same features: ours, those of the paper's tables, and successors.
+    """Methods side by side on the same features: ours, those of the paper's tables, and successors.
 
-    A run that is finished is not repeated: after an interruption, or with more seeds or systems, call it again.
+    A run that is finished is not repeated: after an interruption, or with more seeds or methods, call it again.
 
     Examples: `usfda compare photos/ labelled-new-photos/ --methods mixture,uan,mine.py:Mine` or
     `usfda compare --data office31/ --tasks A-D,D-W --seeds 1`
@@ -68,9 +68,9 @@ def compare(
             raise InputError("--tasks and --protocol belong to --data")
         names = [Path(str(place)).stem for place in (source, target)]
         wanted = [Task("-".join(names), "→".join(names), str(source), str(target))]
-    chosen = list(SYSTEMS)
+    chosen = list(BASELINES)
     if methods is not None and not (chosen := [name.strip() for name in methods.split(",") if name.strip()]):
-        raise InputError(f"--methods names no system; choose from {', '.join(SYSTEMS)}")
+        raise InputError(f"--methods names no method; choose from {', '.join(BASELINES)}")
     places = "SOURCE TARGET" if data is None else f"--data DIR --protocol {protocol or PROTOCOLS[0]}"
     command = f"usfda compare {places}"
     for option, given in (("tasks", tasks), ("methods", methods), ("seeds", seeds), ("backbone", backbone)):

@@ -1,6 +1,6 @@
-"""Everything that is measured: data sets and protocols, systems, one runner, the paper's tables and figures, the demo.
+"""Everything that is measured: data sets, protocols, baselines, one runner, the paper's tables and figures, the demo.
 
-Benchmark → Task → Run → Record. A benchmark has tasks; an experiment runs systems with several seeds on tasks; each run
+Benchmark → Task → Run → Record. A benchmark has tasks; an experiment runs methods with several seeds on tasks; each run
 gives one record, a line of ``runs.jsonl``. ``runner.py`` is the one place where runs take place.
 """
 

@@ -17,12 +17,12 @@ import numpy as np
 from ..data.samples import Features
 from ..methods.findings import count
 from ..methods.settings import ProcurementSettings, UsfdaSettings, hold_out
+from .baselines.api import Baseline
+from .baselines.deployment import Usfda
 from .figures import curves, histograms
 from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner, Settings
 from .runs import circumstances
-from .systems.api import System
-from .systems.deployment import Usfda
 from .tables import Statistic, columns
 from .tasks import Task
 
@@ -50,8 +50,8 @@ class Sensitivity(PaperExperiment):
         found, pair = data.one_task(self.name)
         task = found.task(pair)
         variants, default = self.variants(task, len(runner.reader.read(task)[0].classes))
-        systems = {label: ("usfda", {} if label == default else given) for label, given in variants.items()}
-        records = self.records(runner, [task], systems)
+        baselines = {label: ("usfda", {} if label == default else given) for label, given in variants.items()}
+        records = self.records(runner, [task], baselines)
         values = {label: {m: Statistic.of(r[m] for r in mine) for m in METRICS} for label, mine in records.items()}
         bold = {label: f"**{label}**" if label == default else label for label in values}
         body = [[bold[label], *map(str, statistics.values())] for label, statistics in values.items()]
@@ -144,34 +144,34 @@ class SourceSimilarity(PaperExperiment):
     version: ClassVar[int] = 1
     iterations: tuple[int, ...] = (100, 500)  # of procurement: early and late
 
-    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
         """Mean and histogram of w for each group; labels of the target only tell the groups apart."""
-        assert isinstance(system, Usfda)
+        assert isinstance(baseline, Usfda)
         assert target.labels is not None
         assert source.labels is not None
-        system.learn(source)
-        _, held_out = hold_out(source.y, system.procurement.holdout)
+        baseline.learn(source)
+        _, held_out = hold_out(source.y, baseline.procurement.holdout)
         known = np.isin(target.labels, source.classes)
         both = np.isin(source.labels[held_out], target.labels)
-        negatives = system.training_set(source).X_n
+        negatives = baseline.training_set(source).X_n
         assert negatives is not None
         vectors = {
             "negatives": negatives[:], "target-private": target.X[~known], "target-shared": target.X[known],
             "source-private": source.X[held_out[~both]], "source-shared": source.X[held_out[both]],
         }  # fmt: skip
-        w = {group: np.asarray(system.decide(v).ssm) for group, v in vectors.items() if len(v)}
+        w = {group: np.asarray(baseline.decide(v).ssm) for group, v in vectors.items() if len(v)}
         return {
             "means": {group: float(values.mean()) for group, values in w.items()},
             "histograms": {group: np.histogram(values, EDGES)[0].tolist() for group, values in w.items()},
-            **circumstances(system),
+            **circumstances(baseline),
         }
 
     def result(self, runner: Runner, data: DataFolder) -> Result:
         """Run it."""
         found, pair = data.one_task(self.name)
         task = found.task(pair)
-        systems = {str(n): ("usfda", {"procurement": {"iterations": n}}) for n in self.iterations}
-        records = {label: mine for label, mine in self.records(runner, [task], systems).items() if mine}
+        baselines = {str(n): ("usfda", {"procurement": {"iterations": n}}) for n in self.iterations}
+        records = {label: mine for label, mine in self.records(runner, [task], baselines).items() if mine}
         groups = [name for name in GROUPS if name in next(iter(records.values()))[0]["means"]]
         means: dict[str, dict[str, Statistic]] = {}
         panels, rows = {}, []

@@ -1,4 +1,4 @@
-"""Systems side by side: the same vectors, the same splits, the same metrics, over tasks and seeds."""
+"""Methods side by side: the same vectors, the same splits, the same metrics, over tasks and seeds."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 from ..backbones.zoo import DEFAULT
 from ..config import Config
 from ..model import versions
+from .baselines import BASELINES, get_baseline
 from .runner import Runner, Settings
 from .runs import Experiment, Record
-from .systems import SYSTEMS, get_system
 from .tables import Summary, class_counts, measured, summarise, write_comparison
 from .tasks import Task
 
@@ -19,7 +19,7 @@ log = logging.getLogger("usfda")
 
 
 class Comparison(Experiment):
-    """All metrics of systems with their default settings."""
+    """All metrics of methods with their default settings."""
 
     name = "compare"
     version = 1
@@ -29,7 +29,7 @@ def compare(
     tasks: Sequence[Task],
     out: str | Path,
     *,
-    methods: Sequence[str] = tuple(SYSTEMS),
+    methods: Sequence[str] = tuple(BASELINES),
     seeds: int = 3,
     backbone: str = DEFAULT,
     settings: Mapping[str, Settings] | None = None,
@@ -37,7 +37,7 @@ def compare(
     shown: Callable[[list[Summary], Record | None], None] = lambda rows, record: None,
     command: str | None = None,
 ) -> list[Summary]:
-    """Run systems on tasks.
+    """Run methods on tasks.
 
     Every run is kept in ``runs.jsonl`` when it is finished; one that is there is not repeated. Target labels go to the
     metrics alone.
@@ -49,13 +49,13 @@ def compare(
     out : path
         Folder for runs.jsonl, results.json, results.csv and results.md.
     methods : sequence of str
-        Names of systems, or classes of your own as ``file.py:Class``.
+        Names of methods, or classes of your own as ``file.py:Class``.
     seeds : int
-        Every system runs on every task with the seeds 0 … seeds−1.
+        Every method runs on every task with the seeds 0 … seeds−1.
     backbone : str
         M, for tasks of images.
     settings : dict, optional
-        System to those of its settings that are not the default.
+        Method to those of its settings that are not the default.
     config : Config, optional
         How to run.
     shown : callable, optional
@@ -66,16 +66,16 @@ def compare(
     Returns
     -------
     list of Summary
-        The best system first.
+        The best method first.
     """
-    kinds = {method: get_system(method) for method in methods}
+    kinds = {method: get_baseline(method) for method in methods}
     runner = Runner(Path(out), seeds=seeds, backbone=backbone, settings=settings, config=config)
     identifiers = [task.id for task in tasks]
 
     def rows(found: Mapping[str, Sequence[Record]]) -> list[Summary]:
         made = []
         for method, kind in kinds.items():
-            errors = [record["error"] for record in runner.failed if record["key"]["system"] == method]
+            errors = [record["error"] for record in runner.failed if record["key"]["method"] == method]
             made.append(summarise(method, kind, found[method], errors, identifiers, seeds))
         return sorted(made, key=lambda row: -row.rank)
 
@@ -84,7 +84,7 @@ def compare(
 
     found = runner.run(Comparison(), tasks, {method: (method, {}) for method in kinds}, watched)
     done = rows(found)
-    if others := [name for name in runner.journal.systems if name not in kinds]:
+    if others := [name for name in runner.journal.methods if name not in kinds]:
         log.info("%s has runs of %s, too: name them in --methods to have them in the table", out, ", ".join(others))
     backbone_of = runner.reader.backbone_of(runner.reader.read(tasks[0])[0])
     about = {

@@ -15,15 +15,15 @@ from ..methods.findings import count
 from ..methods.usfda.networks import D, learnable, make_f, make_g
 from ..stages.adapt import adapt
 from ..stages.procure import procure
+from .baselines.api import Baseline
+from .baselines.deployment import Mixture
 from .figures import points
 from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner
 from .runs import circumstances
-from .systems.api import System
-from .systems.deployment import Mixture
 from .tables import Statistic
 
-# A row of the table: the system and the stage of its record, and what the paper prints (learnable parameters, seconds).
+# A row of the table: the method and the stage of its record, and what the paper prints (learnable parameters, seconds).
 ROWS = {
     "procurement": ("usfda", "procurement", "11.1 M", 380.0),
     "deployment, `usfda`": ("usfda", "deployment", "3.5 M", 44.0),
@@ -43,16 +43,16 @@ class Complexity(PaperExperiment):
         """Seconds depend on the number of threads."""
         return {"threads": config.threads}
 
-    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
-        """Every stage of a system, from images."""
+    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
+        """Every stage of a method, from images."""
         assert source.paths is not None
         assert target.paths is not None
         from_images, unlabelled = Samples(source.paths, source.labels), Samples(target.paths)
         with TemporaryDirectory() as folder:
-            config = replace(system.config, cache=Path(folder))
-            if isinstance(system, Mixture):
-                return _own_stages(system, from_images, unlabelled, config)
-            return _trained_together(system, from_images, unlabelled, config)
+            config = replace(baseline.config, cache=Path(folder))
+            if isinstance(baseline, Mixture):
+                return _own_stages(baseline, from_images, unlabelled, config)
+            return _trained_together(baseline, from_images, unlabelled, config)
 
     def result(self, runner: Runner, data: DataFolder) -> Result:
         """Run it."""
@@ -62,9 +62,9 @@ class Complexity(PaperExperiment):
         records = self.records(runner, [task], {name: (name, {}) for name, *_ in ROWS.values()})
         rows, body = [], []
         training, whole, printed = [], [], []
-        for row, (system, stage, printed_parameters, printed_seconds) in ROWS.items():
+        for row, (baseline, stage, printed_parameters, printed_seconds) in ROWS.items():
             parameters, seconds = (printed_parameters, printed_seconds) if found.id == "office31" else ("–", None)
-            mine = [record["stages"][stage] for record in records[system]]
+            mine = [record["stages"][stage] for record in records[baseline]]
             m, own = (Statistic.of(part[name] for part in mine) for name in ("features", "training"))
             printed.append(Statistic(seconds, None))
             training.append(own)
@@ -99,35 +99,35 @@ class Complexity(PaperExperiment):
         return Result(f"Complexity: {found.name} {task.name}", text, tables, rows, picture)
 
 
-def _own_stages(system: Mixture, source: Samples, target: Samples, config: Config) -> dict[str, Any]:
-    """Procurement for this system's method alone, and deployment."""
-    assert system.backbone is not None
+def _own_stages(baseline: Mixture, source: Samples, target: Samples, config: Config) -> dict[str, Any]:
+    """Procurement for this method alone, and deployment."""
+    assert baseline.backbone is not None
     model = procure(
-        source, method=system.method, backbone=system.backbone, seed=system.seed, settings=system.procurement,
+        source, method=baseline.method, backbone=baseline.backbone, seed=baseline.seed, settings=baseline.procurement,
         config=config,
     )  # fmt: skip
-    system.model = adapt(
-        model, target, method=system.method, seed=system.seed, settings=system.settings.deployment, config=config
+    baseline.model = adapt(
+        model, target, method=baseline.method, seed=baseline.seed, settings=baseline.settings.deployment, config=config
     )
     stages = {}
     for stage in ("procurement", "deployment"):
-        card = system.model.card[stage]
+        card = baseline.model.card[stage]
         seconds = card["seconds"]
         of_m = sum(seconds.get(part, 0) for part in ("features", "negatives"))
         parameters = card.get("learnable_parameters", 0)
         stages[stage] = {"parameters": parameters, "features": of_m, "training": sum(seconds.values()) - of_m}
     classes = model.card["procurement"].get("negatives", {}).get("classes")
-    return {"stages": stages, "negative_classes": classes, **circumstances(system)}
+    return {"stages": stages, "negative_classes": classes, **circumstances(baseline)}
 
 
-def _trained_together(system: System, source: Samples, target: Samples, config: Config) -> dict[str, Any]:
-    """A system without a stage of its own at the source: M's seconds are those of both sides, without composites."""
-    assert system.backbone is not None
-    extractor = Extractor.make(system.backbone, config)
+def _trained_together(baseline: Baseline, source: Samples, target: Samples, config: Config) -> dict[str, Any]:
+    """A method without a stage of its own at the source: M's seconds are those of both sides, without composites."""
+    assert baseline.backbone is not None
+    extractor = Extractor.make(baseline.backbone, config)
     started = time.perf_counter()
     labelled, X = extractor.features(source), extractor.features(target).X
     extracted = time.perf_counter()
-    system.adapt(X, labelled)
+    baseline.adapt(X, labelled)
     done = time.perf_counter()
     seconds = {"features": extracted - started, "training": done - extracted}
-    return {"stages": {"deployment": {"parameters": system.parameters, **seconds}}, **circumstances(system)}
+    return {"stages": {"deployment": {"parameters": baseline.parameters, **seconds}}, **circumstances(baseline)}

@@ -20,7 +20,7 @@ log = logging.getLogger("usfda")
 
 def brief(rows: list[Summary], caption: str | None = None) -> Table:
     """The table for a terminal; in brackets the mean of the tasks so far."""
-    table = Table("system", "source-free", "T_avg", "T_unk", "H", "seconds", "runs", box=None, caption=caption)
+    table = Table("method", "source-free", "T_avg", "T_unk", "H", "seconds", "runs", box=None, caption=caption)
     for row in rows:
         means = []
         for metric in ("t_avg", "t_unk", "h_score"):

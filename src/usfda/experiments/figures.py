@@ -98,12 +98,12 @@ def heat_maps(
     grids: Mapping[str, Mapping[str, np.ndarray]],
     axes_names: tuple[str, str],
 ) -> Picture:
-    """A row for each metric, a column for each system; an empty cell has no value."""
+    """A row for each metric, a column for each method; an empty cell has no value."""
     columns = len(next(iter(grids.values())))
     picture = Picture(figsize=(3.1 * columns + 0.6, 3.5 * len(grids)), layout="constrained")
     places = picture.subplots(len(grids), columns, squeeze=False)
-    for row, (metric, systems) in zip(places, grids.items(), strict=True):
-        for axes, (name, values) in zip(row, systems.items(), strict=True):
+    for row, (metric, baselines) in zip(places, grids.items(), strict=True):
+        for axes, (name, values) in zip(row, baselines.items(), strict=True):
             image = axes.imshow(values, origin="lower", vmin=0, vmax=100, cmap="viridis")
             for (i, j), value in np.ndenumerate(values):
                 if np.isfinite(value):

@@ -27,7 +27,7 @@ BACKBONE = "none: vectors of the backbone"
 class GapExperiment(PaperExperiment):
     """An experiment with label sets of its own."""
 
-    systems: tuple[str, ...] = ("mixture", "usfda", "uan", "source-only")
+    baselines: tuple[str, ...] = ("mixture", "usfda", "uan", "source-only")
 
     def _benchmark(self, data: DataFolder) -> tuple[CommonClasses, Pair]:
         found, pair = data.one_task(self.name)
@@ -54,37 +54,40 @@ class CategoryGap(GapExperiment):
         cells = [(s, t) for t in across for s in ticks if n - s - t >= 1]
         names = {(s, t): f"{n - s - t}/{s}/{t}" for s, t in cells}
         tasks = {(s, t): found.with_protocol(split(classes, n - s - t, s)).task(pair) for s, t in cells}
-        records = self.records(runner, list(tasks.values()), {name: (name, {}) for name in self.systems})
+        records = self.records(runner, list(tasks.values()), {name: (name, {}) for name in self.baselines})
         values = {
-            (system, cell): {
-                metric: Statistic.of(r[metric] for r in records[system] if r["key"]["task"] == task.id)
+            (baseline, cell): {
+                metric: Statistic.of(r[metric] for r in records[baseline] if r["key"]["task"] == task.id)
                 for metric in ("t_avg", "t_unk", "h_score")
             }
-            for system in self.systems
+            for baseline in self.baselines
             for cell, task in tasks.items()
         }
         rows = []
         grids = {
-            name: {m: np.full((len(ticks), len(across)), np.nan) for m in self.systems} for name in METRICS.values()
+            name: {m: np.full((len(ticks), len(across)), np.nan) for m in self.baselines} for name in METRICS.values()
         }
-        for (system, (s, t)), statistics in values.items():
+        for (baseline, (s, t)), statistics in values.items():
             sizes = {"shared": n - s - t, "source_private": s, "target_private": t}
-            rows.append({"method": system, **sizes, **columns(statistics)})
+            rows.append({"method": baseline, **sizes, **columns(statistics)})
             for metric, name in METRICS.items():
                 if (mean := statistics[metric].mean) is not None:
-                    grids[name][system][ticks.index(s), across.index(t)] = mean
+                    grids[name][baseline][ticks.index(s), across.index(t)] = mean
         means = [
-            [f"`{system}`", *(str(Statistic.of(values[system, c][metric].mean for c in cells)) for metric in METRICS)]
-            for system in self.systems
+            [
+                f"`{baseline}`",
+                *(str(Statistic.of(values[baseline, c][metric].mean for c in cells)) for metric in METRICS),
+            ]
+            for baseline in self.baselines
         ]
         shown = [
-            [names[cell], *(str(values[system, cell][metric]) for metric in METRICS for system in self.systems)]
+            [names[cell], *(str(values[baseline, cell][metric]) for metric in METRICS for baseline in self.baselines)]
             for cell in cells
         ]
         tables = {
-            "Mean ± deviation over the cells": (["system", *METRICS.values()], means),
+            "Mean ± deviation over the cells": (["method", *METRICS.values()], means),
             "Every cell: shared/source-private/target-private": (
-                ["split", *(f"{system}, {name}" for name in METRICS.values() for system in self.systems)],
+                ["split", *(f"{baseline}, {name}" for name in METRICS.values() for baseline in self.baselines)],
                 shown,
             ),
         }
@@ -112,21 +115,21 @@ class OneShotRecognition(GapExperiment):
         classes = found.dataset.classes
         half = len(classes) // 2
         task = found.with_protocol(Protocol("nothing-shared", classes[:half], classes[half:])).task(pair)
-        records = self.records(runner, [task], {name: (name, {}) for name in self.systems})
+        records = self.records(runner, [task], {name: (name, {}) for name in self.baselines})
         values = {
-            system: {metric: Statistic.of(r[metric] for r in mine) for metric in ONE_SHOT_METRICS}
-            for system, mine in records.items()
+            baseline: {metric: Statistic.of(r[metric] for r in mine) for metric in ONE_SHOT_METRICS}
+            for baseline, mine in records.items()
         }
         target = runner.reader.read(task)[1]
         assert target.labels is not None
         alone = one_shot(np.asarray(target.X), target.labels).mean
         values[BACKBONE] = {"one_shot": Statistic(alone, None), "t_unk": Statistic(None, None)}
         printed = PRINTED if (found.id, pair) == ("office31", ("A", "D")) else {}
-        order = sorted(values, key=lambda system: -(values[system]["one_shot"].mean or 0))
+        order = sorted(values, key=lambda baseline: -(values[baseline]["one_shot"].mean or 0))
         body = [[m, *(str(values[m][metric]) for metric in ONE_SHOT_METRICS), printed.get(m, "–")] for m in order]
         rows = [
-            {"method": system, "paper_one_shot": printed.get(system, "").split(" ")[0], **columns(values[system])}
-            for system in order
+            {"method": baseline, "paper_one_shot": printed.get(baseline, "").split(" ")[0], **columns(values[baseline])}
+            for baseline in order
         ]
         seeds = count(runner.seeds, "seed")
         text = [
@@ -135,7 +138,7 @@ class OneShotRecognition(GapExperiment):
             f"in percent, mean of 20 draws, ± over {seeds}. T_unk: share of the target that is called "
             "unknown, as all of it should be.",
         ]
-        tables = {"One-shot accuracy": (["system", *ONE_SHOT_METRICS.values(), "paper, ResNet-50: one-shot"], body)}
+        tables = {"One-shot accuracy": (["method", *ONE_SHOT_METRICS.values(), "paper, ResNet-50: one-shot"], body)}
         theirs = [Statistic.of([float(printed[m].split()[0])] if m in printed else []) for m in order]
         series = {runner.backbone_name: [values[m]["one_shot"] for m in order], "paper, ResNet-50": theirs}
         picture = points(order, {"one-shot accuracy": series})

@@ -1,4 +1,4 @@
-"""Tables 1 and 2: T_avg and T_unk of USFDA and the rivals on every task, beside the paper's own figures."""
+"""Tables 1 and 2: T_avg and T_unk of all methods on every task, beside the paper's own figures."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ from ..methods.usfda.adaptation import train_target
 from ..metrics import score_decision
 from ..model import Model
 from ..stages.common import settings_from
+from .baselines.api import Baseline
+from .baselines.deployment import Usfda
 from .figures import Picture, points
 from .protocols import NAMES
 from .reproduce import DataFolder, PaperExperiment, Result
 from .runner import Runner
 from .runs import Record
-from .systems.api import System
-from .systems.deployment import Usfda
 from .tables import Statistic, mean_over_tasks
 from .tasks import Task
 
 log = logging.getLogger("usfda")
 
 METRICS = {"t_avg": "T_avg", "t_unk": "T_unk"}
-# The systems of the tables, and the rows of the paper that each stands beside.
-SYSTEMS = {
+# The methods of the tables, and the rows of the paper that each stands beside.
+PAPER_ROWS = {
     "source-only": ("ResNet",), "iwan": ("IWAN",), "pada": ("PADA",), "ati": ("ATI",), "osbp": ("OSBP",),
     "uan": ("UAN", "UAN*"), "dann": (), "rtn": (), "usfda-b": (), "usfda": ("USFDA",), "mixture": (),
 }  # fmt: skip
@@ -67,22 +67,22 @@ def printed() -> dict[tuple[str, str, str, str], Printed]:
 
 
 class PaperTable(PaperExperiment):
-    """T_avg and T_unk of systems on all tasks of some data sets."""
+    """T_avg and T_unk of methods on all tasks of some data sets."""
 
     title: ClassVar[str]
     datasets: ClassVar[tuple[str, ...]]  # by identifier
 
-    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
         """All metrics; for `usfda` also T_avg and T_unk along its steps, which are scored when all is decided."""
-        record = super().measure(system, source, target)
-        if type(system) is Usfda:
-            record["along"] = _along(system, source, target)
+        record = super().measure(baseline, source, target)
+        if type(baseline) is Usfda:
+            record["along"] = _along(baseline, source, target)
         return record
 
     def result(self, runner: Runner, data: DataFolder) -> Result:
         """Run it."""
         tasks = self._tasks(data)
-        records = self.records(runner, list(tasks.values()), {name: (name, {}) for name in SYSTEMS})
+        records = self.records(runner, list(tasks.values()), {name: (name, {}) for name in PAPER_ROWS})
         tables: dict[str, tuple[list[str], list[list[str]]]] = {}
         rows: list[dict[str, Any]] = []
         # The paper's data sets, and what was found instead of one of them: a reduced copy has a table of its own.
@@ -92,14 +92,14 @@ class PaperTable(PaperExperiment):
             columns = list(dict.fromkeys(task for d, task, *_ in printed() if d == dataset))
             columns = columns or [*(task for d, task in tasks if d == dataset), "Avg"]
             body = []
-            for (system, figures), cells in _lines(records, tasks, runner, dataset, metric, columns).items():
+            for (baseline, figures), cells in _lines(records, tasks, runner, dataset, metric, columns).items():
                 if cells:
-                    body.append([system, figures, *(str(cells.get(task, "–")) for task in columns)])
+                    body.append([baseline, figures, *(str(cells.get(task, "–")) for task in columns)])
                 for task, value in cells.items():
-                    line = {"dataset": dataset, "metric": name, "system": system.replace("`", ""), "figures": figures}
+                    line = {"dataset": dataset, "metric": name, "method": baseline.replace("`", ""), "figures": figures}
                     rows.append({**line, "task": task, "mean": value.mean, "deviation": value.deviation})
             head = ["mean" if task == "Avg" else task.replace("-", "→") for task in columns]
-            tables[f"{dataset}, {name}"] = (["system", "figures", *head], body)
+            tables[f"{dataset}, {name}"] = (["method", "figures", *head], body)
         seeds = count(runner.seeds, "seed")
         text = [
             f"T_avg and T_unk in percent, mean ± deviation over {seeds}, last step, no checkpoint is "
@@ -150,9 +150,9 @@ class Table2(PaperTable):
     datasets = ("office31", "visda", "imagenet-caltech")
 
 
-def _along(system: Usfda, source: Features, target: Features) -> list[dict[str, Any]]:
+def _along(baseline: Usfda, source: Features, target: Features) -> list[dict[str, Any]]:
     """T_avg and T_unk after every ten steps: adapted once more from the same seed, decided, and only then scored."""
-    model = system.model
+    model = baseline.model
     decisions: dict[int, Decision] = {}
     networks = model.vendor.networks
     assert networks is not None
@@ -164,8 +164,8 @@ def _along(system: Usfda, source: Features, target: Features) -> list[dict[str, 
                 target.X
             )
 
-    settings = settings_from(UsfdaSettings, system.settings.deployment)
-    train_target(networks, target.X, settings, system.seed, system.config, decide)
+    settings = settings_from(UsfdaSettings, baseline.settings.deployment)
+    train_target(networks, target.X, settings, baseline.seed, baseline.config, decide)
     scores = {step: score_decision(target.labels, decided, source.classes) for step, decided in decisions.items()}
     return [{"step": step, "t_avg": s["t_avg"], "t_unk": s["t_unk"]} for step, s in scores.items()]
 
@@ -183,7 +183,7 @@ def _lines(
     metric: str,
     columns: Sequence[str],
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """A line of the table for each system of ours and for each row of the paper: its figures by column."""
+    """A line of the table for each method and for each row of the paper: its figures by column."""
 
     def figures(mine: Sequence[Record]) -> dict[str, Any]:
         ours = {}
@@ -195,10 +195,10 @@ def _lines(
         return ours
 
     lines: dict[tuple[str, str], dict[str, Any]] = {}
-    for system, paper_rows in SYSTEMS.items():
-        lines[f"`{system}`", runner.backbone_name] = figures(records[system])
-        if system == "usfda":
-            lines[BEST, runner.backbone_name] = figures([_best_step(record) for record in records[system]])
+    for baseline, paper_rows in PAPER_ROWS.items():
+        lines[f"`{baseline}`", runner.backbone_name] = figures(records[baseline])
+        if baseline == "usfda":
+            lines[BEST, runner.backbone_name] = figures([_best_step(record) for record in records[baseline]])
         for row in paper_rows:
             every = {column: printed().get((dataset, column, row, METRICS[metric])) for column in columns}
             lines[row, PAPER] = {column: value for column, value in every.items() if value}
@@ -215,11 +215,11 @@ def _picture(records: Mapping[str, Sequence[Record]], tasks: Mapping[tuple[str, 
     ids = [task.id for task in tasks.values()]
     for metric, name in METRICS.items():
         series: dict[str, list[Statistic]] = {runner.backbone_name: [], PAPER: [], "UAN* of the paper": []}
-        for system, rows in SYSTEMS.items():
-            series[runner.backbone_name].append(mean_over_tasks(records[system], metric, ids, runner.seeds))
+        for baseline, rows in PAPER_ROWS.items():
+            series[runner.backbone_name].append(mean_over_tasks(records[baseline], metric, ids, runner.seeds))
             for place, label in enumerate(list(series)[1:]):
                 found = [printed().get((*task, row, name)) for task in tasks for row in rows[place : place + 1]]
                 theirs = Statistic.of([float(f.mean) for f in found if f] if all(found) else [])
                 series[label].append(Statistic(theirs.mean, None))  # its spread is of tasks, not of seeds
         panels[f"{name}, mean of {len(tasks)} tasks"] = series
-    return points(list(SYSTEMS), panels)
+    return points(list(PAPER_ROWS), panels)

@@ -20,7 +20,7 @@ from ..files import atomic_write
 from .datasets import FoundBenchmark, choose, find
 from .figures import Picture, rc_context
 from .protocols import NAMES, Pair
-from .runner import Runner, Settings, Systems
+from .runner import Baselines, Runner, Settings
 from .runs import Experiment, Record
 from .tables import csv_table, markdown_table, measured, write_text
 from .tasks import Task
@@ -95,9 +95,9 @@ class PaperExperiment(Experiment, ABC):
     def result(self, runner: Runner, data: DataFolder) -> Result:
         """Run it."""
 
-    def records(self, runner: Runner, tasks: Sequence[Task], systems: Systems) -> dict[str, list[Record]]:
+    def records(self, runner: Runner, tasks: Sequence[Task], baselines: Baselines) -> dict[str, list[Record]]:
         """The records of all runs by label; an error where every run failed."""
-        found = runner.run(self, tasks, systems)
+        found = runner.run(self, tasks, baselines)
         if not any(found.values()):
             raise RuntimeError(f"all runs failed: {runner.failed[-1]['error']}")
         return found

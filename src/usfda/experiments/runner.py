@@ -28,15 +28,15 @@ from ..backbones.zoo import DEFAULT
 from ..config import Config, silent
 from ..errors import InputError
 from ..files import naming
+from .baselines import baseline_version, get_baseline
 from .runs import Experiment, Record, Run, key_name
-from .systems import get_system, system_version
 from .tasks import Task, TaskReader, fingerprint
 
 log = logging.getLogger("usfda")
 
 AHEAD = 2  # runs that are handed out to every process, so that none waits
 Settings = Mapping[str, Any]
-Systems = Mapping[str, tuple[str, Settings]]  # label to a system and those of its settings that are not the default
+Baselines = Mapping[str, tuple[str, Settings]]  # label to a method and those of its settings that are not the default
 Shown = Callable[[Mapping[str, Sequence[Record]], Record | None], None]
 
 
@@ -70,9 +70,9 @@ class Journal:
         return None if record is None or "error" in record else record
 
     @property
-    def systems(self) -> list[str]:
-        """Names of all systems that have a finished run."""
-        return sorted({record["key"]["system"] for record in self._records.values() if "error" not in record})
+    def methods(self) -> list[str]:
+        """Names of all methods that have a finished run."""
+        return sorted({record["key"]["method"] for record in self._records.values() if "error" not in record})
 
     def add(self, line: str) -> Record:
         """Keep a record."""
@@ -100,9 +100,9 @@ class Runner:
     backbone : str
         M, for tasks of images.
     seeds : int
-        Every system runs on every task with the seeds 0 … seeds−1.
+        Every method runs on every task with the seeds 0 … seeds−1.
     settings : dict, optional
-        System to settings that replace its defaults in all runs.
+        Method to settings that replace its defaults in all runs.
     config : Config, optional
         How to run.
     log_runs : bool
@@ -135,9 +135,9 @@ class Runner:
         self.failed: list[Record] = []
 
     def run(
-        self, experiment: Experiment, tasks: Sequence[Task], systems: Systems, shown: Shown | None = None
+        self, experiment: Experiment, tasks: Sequence[Task], baselines: Baselines, shown: Shown | None = None
     ) -> dict[str, list[Record]]:
-        """Run every system on every task with every seed, but for what is finished already.
+        """Run every method on every task with every seed, but for what is finished already.
 
         Parameters
         ----------
@@ -145,8 +145,8 @@ class Runner:
             Measures each run.
         tasks : sequence of Task
             What to run on.
-        systems : dict
-            Label to a system's name and its settings.
+        baselines : dict
+            Label to a method's name and its settings.
         shown : callable, optional
             Called with the records so far and the newest one, first with None, when all is prepared. By default a
             progress bar is shown.
@@ -156,8 +156,8 @@ class Runner:
         dict
             Label to its records, without those that failed.
         """
-        planned = self._plan(experiment, tasks, systems)
-        found: dict[str, list[Record]] = {label: [] for label in systems}
+        planned = self._plan(experiment, tasks, baselines)
+        found: dict[str, list[Record]] = {label: [] for label in baselines}
         left: dict[str, tuple[Run, list[str]]] = {}  # two labels may stand for the same run, which is done once
         for label, run in planned:
             if record := self.journal.finished(run):
@@ -185,13 +185,13 @@ class Runner:
                     log.info("%d of %d: %s", done, len(planned), describe(record))
         return found
 
-    def _plan(self, experiment: Experiment, tasks: Sequence[Task], systems: Systems) -> list[tuple[str, Run]]:
+    def _plan(self, experiment: Experiment, tasks: Sequence[Task], baselines: Baselines) -> list[tuple[str, Run]]:
         """All runs, with their labels.
 
-        Every system is once on every task before any is a second time, and the tasks with one source, which would wait
+        Every method is once on every task before any is a second time, and the tasks with one source, which would wait
         for the same vendor's model, are apart.
         """
-        kinds = {name: (get_system(name), system_version(name)) for name, _ in systems.values()}
+        kinds = {name: (get_baseline(name), baseline_version(name)) for name, _ in baselines.values()}
         planned = []
         for task in tasks:
             source, target = self.reader.read(task)
@@ -200,13 +200,13 @@ class Runner:
                 "task": task.id, "source": fingerprint(source), "target": fingerprint(target),
                 "backbone": backbone and backbone.key,
             }  # fmt: skip
-            for place, (label, (name, given)) in enumerate(systems.items()):
+            for place, (label, (name, given)) in enumerate(baselines.items()):
                 kind, version = kinds[name]
                 settings = merge_settings(self.settings.get(name, {}), kind.settings_for(task), given)
                 for seed in range(self.seeds):
                     key = {
                         "experiment": experiment.name, "version": experiment.version, **data,
-                        "system": name, "system_version": version, "settings": settings, "seed": seed,
+                        "method": name, "method_version": version, "settings": settings, "seed": seed,
                         **experiment.depends_on(self.config),
                     }  # fmt: skip
                     order = seed, place, key["target"], task.id
@@ -216,16 +216,16 @@ class Runner:
     def _prepare(self, runs: Sequence[Run]) -> tuple[list[Run], list[str]]:
         """Do what the runs would otherwise each wait for, or do at the same time.
 
-        Returns the runs that can go on, and the records of those whose system failed.
+        Returns the runs that can go on, and the records of those whose method failed.
         """
         failures: dict[str, BaseException | None] = {}
         ready, broken = [], []
         for run in runs:
-            name = key_name({part: run.key[part] for part in ("system", "settings", "source")})
+            name = key_name({part: run.key[part] for part in ("method", "settings", "source")})
             if name not in failures:
                 failures[name] = None
                 try:
-                    run.system(self.config).prepare(run.source)
+                    run.baseline(self.config).prepare(run.source)
                 except KeyboardInterrupt:
                     raise
                 except BaseException as error:  # as in a run
@@ -296,7 +296,7 @@ def _leave_with(parent: int) -> None:
 def describe(record: Mapping[str, Any]) -> str:
     """A record in a line."""
     key = record["key"]
-    parts = [key["system"], key["task"], f"seed {key['seed']}"]
+    parts = [key["method"], key["task"], f"seed {key['seed']}"]
     for name, value in key["settings"].items():
         parts += [f"{k} {v}" for k, v in (value if isinstance(value, dict) else {name: value}).items()]
     said = record.get("error") or (f"T_avg {record['t_avg']:.1f}" if "t_avg" in record else "done")

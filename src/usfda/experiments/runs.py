@@ -1,4 +1,4 @@
-"""Run → Record: a system with its settings on a task with a seed, and what an experiment measures of it."""
+"""Run → Record: a method with its settings on a task with a seed, and what an experiment measures of it."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ from ..data.samples import Features
 from ..methods.decision import Decision
 from ..metrics import one_shot, score_decision
 from ..model import versions
-from .systems import get_system, system_version
-from .systems.api import System
+from .baselines import baseline_version, get_baseline
+from .baselines.api import Baseline
 
 # One line of runs.jsonl: the run's ``key``, and what was measured; or ``error`` and ``trace`` where the run failed.
 Record = dict[str, Any]
@@ -48,48 +48,48 @@ class Experiment:
     one_at_a_time: ClassVar[bool] = False
 
     def depends_on(self, config: Config) -> dict[str, Any]:
-        """What its records depend on besides data, system, settings and seed."""
+        """What its records depend on besides data, method, settings and seed."""
         return {}
 
-    def measure(self, system: System, source: Features, target: Features) -> dict[str, Any]:
+    def measure(self, baseline: Baseline, source: Features, target: Features) -> dict[str, Any]:
         """One run: what goes into its record.
 
-        The system sees no label of the target; they are used after its last decision.
+        The method sees no label of the target; they are used after its last decision.
         """
         X, truth = target.X, target.labels
         assert truth is not None
         times = [time.perf_counter()]
-        system.learn(source)
+        baseline.learn(source)
         times.append(time.perf_counter())
-        system.adapt(X, None if system.source_free else source)
+        baseline.adapt(X, None if baseline.source_free else source)
         times.append(time.perf_counter())
-        decision = system.decide(X)
+        decision = baseline.decide(X)
         times.append(time.perf_counter())
         check_decision(decision, len(truth), len(source.classes))
         seconds = dict(zip(("learn", "adapt", "decide"), np.diff(times).round(3).tolist(), strict=True))
-        if system.learning_seconds is not None:
-            seconds["learn"] = round(system.learning_seconds, 3)
+        if baseline.learning_seconds is not None:
+            seconds["learn"] = round(baseline.learning_seconds, 3)
         record = {
             **score_decision(truth, decision, source.classes),
             "seconds": seconds,
-            "parameters": system.parameters,
-            **circumstances(system),
+            "parameters": baseline.parameters,
+            **circumstances(baseline),
         }
-        if (check := system.check()) is not None:
+        if (check := baseline.check()) is not None:
             record["check"] = check
         if not np.isin(truth, source.classes).any():
-            record["one_shot"] = one_shot(system.latent(X), truth).mean
+            record["one_shot"] = one_shot(baseline.latent(X), truth).mean
         return record
 
 
-def circumstances(system: System) -> dict[str, Any]:
+def circumstances(baseline: Baseline) -> dict[str, Any]:
     """What a record says about how it came about."""
     import torch
 
-    gpu = "a GPU" if torch.cuda.is_available() and system.config.device != "cpu" else "no GPU"
+    gpu = "a GPU" if torch.cuda.is_available() and baseline.config.device != "cpu" else "no GPU"
     return {
-        "settings": system.all_settings(),
-        "backbone": system.backbone and system.backbone.name,
+        "settings": baseline.all_settings(),
+        "backbone": baseline.backbone and baseline.backbone.name,
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),
@@ -108,7 +108,7 @@ def commit(root: Path = Path(__file__).parents[3]) -> str | None:
 
 
 def check_decision(decision: Decision, n: int, classes: int) -> None:
-    """Raise an error where a system's decision for n samples is not what it should be."""
+    """Raise an error where a method's decision for n samples is not what it should be."""
     if not isinstance(decision, Decision):
         raise RuntimeError(f"decide gives {type(decision).__name__}, not Decision")
     if np.asarray(decision.known).dtype != bool:
@@ -126,14 +126,14 @@ def check_decision(decision: Decision, n: int, classes: int) -> None:
 
 @dataclass(frozen=True)
 class Run:
-    """A system with its settings on a task with a seed, for an experiment.
+    """A method with its settings on a task with a seed, for an experiment.
 
     Parameters
     ----------
     experiment : Experiment
         Measures it.
     key : dict
-        All that its record depends on: ``experiment``, ``task``, ``system``, ``settings``, ``seed``, fingerprints of
+        All that its record depends on: ``experiment``, ``task``, ``baseline``, ``settings``, ``seed``, fingerprints of
         the data, versions.
     source, target : Features
         The vectors, both labelled.
@@ -147,12 +147,12 @@ class Run:
     target: Features
     backbone: Backbone | None
 
-    def system(self, config: Config) -> System:
-        """The system, as it is at the beginning of the run."""
-        name = self.key["system"]
-        if system_version(name) != self.key["system_version"]:
+    def baseline(self, config: Config) -> Baseline:
+        """The method, as it is at the beginning of the run."""
+        name = self.key["method"]
+        if baseline_version(name) != self.key["method_version"]:
             raise RuntimeError("its file was changed while the comparison ran; call it again")
-        return get_system(name)(self.key["seed"], config, self.backbone, **self.key["settings"])
+        return get_baseline(name)(self.key["seed"], config, self.backbone, **self.key["settings"])
 
     def execute(self, config: Config) -> str:
         """Do the run.
@@ -160,12 +160,12 @@ class Run:
         Returns
         -------
         str
-            The record, as one line of JSON. A failure is a record too, whatever the system does: it raises an error, it
+            The record, as one line of JSON. A failure is a record too, whatever the method does: it raises an error, it
             ends Python, it reports what JSON cannot hold. Only Ctrl-C gets through.
         """
         try:
             with threadpool_limits(config.threads):  # also for what scikit-learn and BLAS would use
-                measured = self.experiment.measure(self.system(config), self.source, self.target)
+                measured = self.experiment.measure(self.baseline(config), self.source, self.target)
             return to_line({"key": self.key, **measured})
         except KeyboardInterrupt:
             raise

@@ -1,4 +1,4 @@
-"""Tables of records: mean and deviation of every system, as JSON, CSV and Markdown."""
+"""Tables of records: mean and deviation of every method, as JSON, CSV and Markdown."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ import numpy as np
 
 from ..data.samples import Features
 from ..files import atomic_write
+from .baselines.api import Baseline
 from .runs import Record
-from .systems.api import System
 from .tasks import Task
 
 METRICS = {
@@ -67,7 +67,7 @@ def columns(statistics: Mapping[str, Statistic]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class Summary:
-    """A system in a comparison: its metrics on every task (by id), and over the seeds' means of all tasks."""
+    """A method in a comparison: its metrics on every task (by id), and over the seeds' means of all tasks."""
 
     method: str
     source_free: bool
@@ -83,23 +83,28 @@ class Summary:
 
     @property
     def rank(self) -> float:
-        """What systems are ordered by: H, or T_avg where there is no H."""
+        """What methods are ordered by: H, or T_avg where there is no H."""
         h, t = self.overall["h_score"].mean, self.overall["t_avg"].mean
         return h if h is not None else -1.0 if t is None else t
 
 
 def summarise(
-    method: str, system: type[System], records: Sequence[Record], errors: Sequence[str], tasks: list[str], seeds: int
+    method: str,
+    baseline: type[Baseline],
+    records: Sequence[Record],
+    errors: Sequence[str],
+    tasks: list[str],
+    seeds: int,
 ) -> Summary:
-    """The summary of a system's records, and of the errors of its failed runs; ``tasks`` are identifiers."""
+    """The summary of a method's records, and of the errors of its failed runs; ``tasks`` are identifiers."""
 
     def values(metric: str, task: str) -> list[float | None]:
         return [record[metric] for record in records if record["key"]["task"] == task]
 
     return Summary(
         method,
-        system.source_free,
-        system.rejects,
+        baseline.source_free,
+        baseline.rejects,
         len(records),
         len(errors),
         len(tasks) * seeds,
@@ -111,7 +116,7 @@ def summarise(
     )
 
 
-HEAD = ["system", "source-free", *METRICS.values(), "learn, s", "adapt, s", "learnable", "runs"]
+HEAD = ["method", "source-free", *METRICS.values(), "learn, s", "adapt, s", "learnable", "runs"]
 
 
 def cells(row: Summary) -> list[str]:
@@ -134,11 +139,11 @@ def measured(records: Iterable[Record]) -> str:
     every = list(records)
     if not (found := [record for record in every if "date" in record]):
         return "Measured by a version that kept no date"
-    commits: dict[str, dict[str, None]] = {}  # and the systems that each has runs of, in their order
+    commits: dict[str, dict[str, None]] = {}  # and the methods that each has runs of, in their order
     for record in found:
         if record["commit"]:
-            commits.setdefault(record["commit"], {})[record["key"]["system"]] = None
-    named = [f"{c} ({', '.join(systems)})" if len(commits) > 1 else c for c, systems in commits.items()]
+            commits.setdefault(record["commit"], {})[record["key"]["method"]] = None
+    named = [f"{c} ({', '.join(baselines)})" if len(commits) > 1 else c for c, baselines in commits.items()]
     hardware = [record["hardware"] for record in found if record["hardware"]]
     # Of a checkout the commit says it: the version that is installed may be another.
     versions = [r["versions"]["usfda"] for r in found if not r["commit"] and "usfda" in r["versions"]]
@@ -166,17 +171,17 @@ def markdown(rows: Sequence[Summary], tasks: Sequence[Task], about: Mapping[str,
         "",
         *([f"```\n{about['command']}\n```", ""] if about["command"] else ()),
         f"{about['measured']}. Classes that source and target share, of the source alone, of the target alone: "
-        f"{about['classes']}. Every system is taken as its last step leaves it; no target label takes part in a run.",
+        f"{about['classes']}. Every method is taken as its last step leaves it; no target label takes part in a run.",
         "",
         f"First on {METRICS[metric]}: **{first.method}** ({first.overall[metric]})."
         if first
-        else "No system has finished all tasks.",
+        else "No method has finished all tasks.",
         "",
         markdown_table(HEAD, map(cells, rows)),
         "",
         f"{METRICS[metric]} by task:",
         "",
-        markdown_table(["system", *names], by_task),
+        markdown_table(["method", *names], by_task),
         "",
         "How each decides what is unknown:",
         "",
@@ -219,7 +224,7 @@ def write_comparison(
                 line |= {key: getattr(row, key) for key in ("parameters", "finished", "failed", "runs", "error")}
             lines.append(line)
     whole = {
-        **about, "tasks": {task.id: task.name for task in tasks}, "systems": [asdict(row) for row in rows],
+        **about, "tasks": {task.id: task.name for task in tasks}, "methods": [asdict(row) for row in rows],
         "runs": records,
     }  # fmt: skip
     write_text(out / "results.json", json.dumps(whole, indent=1))

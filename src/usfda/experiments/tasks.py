@@ -90,7 +90,7 @@ class TaskReader:
     """Turns both sides of tasks into features.
 
     An image that is part of several tasks is read, hashed and run through the backbone once. Vectors are held in memory
-    as plain arrays that cannot be written to: neither a system nor another process that clears the feature store can
+    as plain arrays that cannot be written to: neither a method nor another process that clears the feature store can
     change them under a run.
     """
 

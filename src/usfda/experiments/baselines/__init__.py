@@ -1,6 +1,6 @@
-"""The systems that `usfda compare` runs: our own methods, those of the paper's tables, and successors.
+"""The methods that `usfda compare` runs: our own, the baselines of the paper's tables, and successors.
 
-The interface is in ``api.py``; every system is one file.
+The interface is in ``api.py``; every baseline is one file.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 from ...errors import InputError
 
 if TYPE_CHECKING:
-    from .api import System
+    from .api import Baseline
 
 # Name to module and class. A class is imported when it is asked for, so that the help, which lists the names, needs no
 # torch.
-SYSTEMS = {
+BASELINES = {
     "mixture": "deployment:Mixture",
     "usfda": "deployment:Usfda",
     "usfda-b": "deployment:UsfdaB",
@@ -40,45 +40,47 @@ SYSTEMS = {
 }
 
 
-def get_system(name: str) -> type[System]:
-    """Find a system's class.
+def get_baseline(name: str) -> type[Baseline]:
+    """Find a baseline's class.
 
     Parameters
     ----------
     name : str
-        A name in ``SYSTEMS``, or a class of your own as ``file.py:Class`` or ``package.module:Class``.
+        A name in ``BASELINES``, or a class of your own as ``file.py:Class`` or ``package.module:Class``.
     """
-    from .api import System
+    from .api import Baseline
 
-    place, _, attribute = SYSTEMS.get(name, name).rpartition(":")
+    place, _, attribute = BASELINES.get(name, name).rpartition(":")
     if not place:
-        raise InputError(f"no system {name!r}; choose from {', '.join(SYSTEMS)}, or give your own as file.py:Class")
-    system = getattr(_module(name, place), attribute, None)
-    if not isinstance(system, type):
+        raise InputError(f"no method {name!r}; choose from {', '.join(BASELINES)}, or give your own as file.py:Class")
+    baseline = getattr(_module(name, place), attribute, None)
+    if not isinstance(baseline, type):
         raise InputError(f"{name}: {place} has no class {attribute}")
-    if not issubclass(system, System):
-        raise InputError(f"{name}: {attribute} must be derived from {System.__module__}.System")
+    if not issubclass(baseline, Baseline):
+        raise InputError(f"{name}: {attribute} must be derived from {Baseline.__module__}.Baseline")
     attributes = {"source_free": bool, "rejects": str, "version": int}
-    wrong = [key for key, kind in attributes.items() if not isinstance(getattr(system, key, None), kind)]
-    if inspect.isabstract(system) or wrong:
+    wrong = [key for key, kind in attributes.items() if not isinstance(getattr(baseline, key, None), kind)]
+    if inspect.isabstract(baseline) or wrong:
         raise InputError(f"{name}: {attribute} must have source_free (bool), rejects (text), adapt and decide")
-    return system
+    return baseline
 
 
-def system_version(name: str) -> int | str:
-    """What of a system's code its records depend on: its version, and of your own the content of its file, hashed.
+def baseline_version(name: str) -> int | str:
+    """What of a baseline's code its records depend on: its version, and of your own the content of its file, hashed.
 
     The file counts in which the class and those that it is derived from are written; what these import does not.
     """
-    system = get_system(name)
-    modules = [kind.__module__ for kind in system.__mro__ if kind.__module__.partition(".")[0] not in ("usfda", "abc")]
+    baseline = get_baseline(name)
+    modules = [
+        kind.__module__ for kind in baseline.__mro__ if kind.__module__.partition(".")[0] not in ("usfda", "abc")
+    ]
     files = [getattr(sys.modules[module], "__file__", None) for module in dict.fromkeys(modules)]
     content = b"".join(Path(file).read_bytes() for file in files if file)
-    return f"{system.version}-{hashlib.sha256(content).hexdigest()[:16]}" if content else system.version
+    return f"{baseline.version}-{hashlib.sha256(content).hexdigest()[:16]}" if content else baseline.version
 
 
 def _module(name: str, place: str) -> ModuleType:
-    if name in SYSTEMS:
+    if name in BASELINES:
         return importlib.import_module(f".{place}", __name__)
     try:
         return _load(Path(place)) if place.endswith(".py") else importlib.import_module(place)

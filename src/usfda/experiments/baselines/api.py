@@ -1,6 +1,6 @@
-"""What every system offers: ``learn`` where the labels are, ``adapt`` where the unlabelled samples are, ``decide``.
+"""What every baseline offers: ``learn`` where the labels are, ``adapt`` where the unlabelled samples are, ``decide``.
 
-A system of your own is derived from ``System``; docs/baselines.md has an example.
+A baseline of your own is derived from ``Baseline``; docs/baselines.md has an example.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ from ...methods.decision import Decision
 from ...stages.common import settings_from
 from ..tasks import Task
 
-__all__ = ["Decision", "Features", "Matrix", "NoSettings", "System"]
+__all__ = ["Baseline", "Decision", "Features", "Matrix", "NoSettings"]
 
 
 @dataclass(frozen=True)
 class NoSettings:
-    """Of a system that has nothing to set."""
+    """Of a baseline that has nothing to set."""
 
 
-class System(ABC):
-    """A system of universal domain adaptation on frozen vectors; the same seed gives the same decisions.
+class Baseline(ABC):
+    """A baseline of universal domain adaptation on frozen vectors; the same seed gives the same decisions.
 
     Parameters
     ----------
@@ -39,7 +39,7 @@ class System(ABC):
     backbone : Backbone, optional
         M, where the vectors are those of images.
     **settings
-        Fields of the system's ``Settings`` that are not the default.
+        Fields of the baseline's ``Settings`` that are not the default.
 
     Attributes
     ----------
@@ -65,14 +65,14 @@ class System(ABC):
 
     @classmethod
     def settings_for(cls, task: Task) -> dict[str, Any]:
-        """The settings that a task asks for; most systems have none of those."""
+        """The settings that a task asks for; most baselines have none of those."""
         return {}
 
     def prepare(self, source: Features) -> None:  # noqa: B027  (most have nothing of the kind)
         """Compute what runs of all seeds share and keep in the store: once, with all threads, before any run."""
 
-    def learn(self, source: Features) -> None:  # noqa: B027  (a system that trains on both sides has no such stage)
-        """The vendor's stage, before any target is known. A source-free system keeps no source sample.
+    def learn(self, source: Features) -> None:  # noqa: B027  (a baseline that trains on both sides has no such stage)
+        """The vendor's stage, before any target is known. A source-free baseline keeps no source sample.
 
         Parameters
         ----------
@@ -82,18 +82,18 @@ class System(ABC):
 
     @abstractmethod
     def adapt(self, X: Matrix, source: Features | None) -> None:
-        """The client's stage, on unlabelled vectors (n, d); ``source`` is None for a source-free system."""
+        """The client's stage, on unlabelled vectors (n, d); ``source`` is None for a source-free baseline."""
 
     @abstractmethod
     def decide(self, X: Matrix) -> Decision:
         """Decide for vectors of the target's domain; ``best``, ``known`` and ``score`` are needed."""
 
     def latent(self, X: Matrix) -> np.ndarray:
-        """The vectors by which samples are compared; X itself where the system learns none."""
+        """The vectors by which samples are compared; X itself where the baseline learns none."""
         return np.asarray(X)
 
     def check(self) -> dict[str, Any] | None:
-        """What the system says about its adaptation without labels, for the record."""
+        """What the baseline says about its adaptation without labels, for the record."""
         return None
 
     @property

@@ -10,7 +10,7 @@ from scipy.sparse import block_array, eye_array, kron
 from scipy.spatial.distance import cdist
 from sklearn.svm import LinearSVC
 
-from .api import Decision, Features, Matrix, System
+from .api import Baseline, Decision, Features, Matrix
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def identity_map(S: np.ndarray, T: np.ndarray) -> np.ndarray:
     return W
 
 
-class ATI(System):
+class ATI(Baseline):
     """Assign target samples to source classes or to none, map the source onto them linearly, repeat; then an SVM.
 
     d_tc = |W·μ_c − v_t|²,  λ = (max d + min d) / 2;  W = argmin Σ_t |W·μ_c(t) − v_t|²; up to six times

@@ -1,7 +1,7 @@
-"""What the systems that train a network have in common: F and a head, one optimiser, one budget, the usual losses.
+"""What the baselines that train a network have in common: F and a head, one optimiser, one budget, the usual losses.
 
-F is the bottleneck that their public implementations put on the backbone: linear to 256, BatchNorm, ReLU (a system that
-has another says so). The F of the paper is larger, and most do worse with it (docs/baselines.md). The budget
+F is the bottleneck that their public implementations put on the backbone: linear to 256, BatchNorm, ReLU (a baseline
+that has another says so). The F of the paper is larger, and most do worse with it (docs/baselines.md). The budget
 (``TrainingSettings``) is the same for all: so many batches of source samples, and as many of target samples; SGD with
 Nesterov momentum 0.9, weight decay 5e-4, rate η·(1 + 10p)^(−0.75), where p goes from 0 to 1. Source and target
 pass F in one batch, so that BatchNorm sees in training what it sees later (but for IWAN, which has an F for each).
@@ -24,23 +24,23 @@ from torch.nn.utils.parametrizations import weight_norm
 
 from ...methods.usfda.networks import batches, in_pieces, learnable, torch_device
 from ...methods.vendor import LATENT
-from .api import Decision, Features, Matrix, System
+from .api import Baseline, Decision, Features, Matrix
 
-SURE = 0.5  # a softmax below it is unknown, for systems that have no rule of their own
+SURE = 0.5  # a softmax below it is unknown, for baselines that have no rule of their own
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """The budget, the same for all: chosen with a look at labels, in favour of the rivals (docs/baselines.md)."""
+    """The budget, the same for all: chosen with a look at labels, in favour of the baselines (docs/baselines.md)."""
 
-    steps: int = 500  # of SGD in each stage; with twice as many, several systems lose up to 16 points of H
+    steps: int = 500  # of SGD in each stage; with twice as many, several baselines lose up to 16 points of H
     batch: int = 36  # samples of each side per step, as in UAN's public code
     rate: float = 1e-2  # η, as in most of their public implementations
 
 
 @dataclass(frozen=True)
 class SourceFreeSettings(TrainingSettings):
-    """The budget of systems that adapt without the source."""
+    """The budget of baselines that adapt without the source."""
 
     target_rate: float = 1e-2  # η while F adapts
     rounds: int = 15  # in which what is derived from the whole target is renewed, as SHOT publishes it
@@ -117,8 +117,8 @@ def soft_cross_entropy(logits: Tensor, share: Tensor) -> Tensor:
     return -(share * logits.log_softmax(1)).sum(1)
 
 
-class NetworkSystem(System):
-    """A system that is a network; it says unknown where the softmax is below SURE, unless it has a rule of its own."""
+class NetworkBaseline(Baseline):
+    """A baseline that is a network; unknown is what has a softmax below SURE, unless it has a rule of its own."""
 
     rejects = f"softmax of the best class below {SURE}"
     Settings = TrainingSettings
@@ -138,7 +138,7 @@ class NetworkSystem(System):
         return learnable(*self.trained)
 
     def seeded(self, make: Callable[[], Any]) -> Any:
-        """What ``make`` makes with this system's seed, on the device."""
+        """What ``make`` makes with this baseline's seed, on the device."""
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
             return make().to(self.device)
@@ -225,8 +225,8 @@ class NetworkSystem(System):
         return Decision(best.numpy(), (score >= SURE).numpy(), score.numpy())
 
 
-class Joint(NetworkSystem):
-    """A system that trains on source and target batches at once, from the start."""
+class Joint(NetworkBaseline):
+    """A baseline that trains on source and target batches at once, from the start."""
 
     source_free = False
     rounds = 1  # in which what is derived from the whole target is renewed
@@ -257,8 +257,8 @@ class Joint(NetworkSystem):
         return u[:n], logits[:n], u[n:], logits[n:]
 
 
-class SourceFree(NetworkSystem):
-    """A system that hands over F and a head with normed weights, learnt with label smoothing; then F alone adapts.
+class SourceFree(NetworkBaseline):
+    """A baseline that hands over F and a head with normed weights, learnt with label smoothing; then F alone adapts.
 
     F has no ReLU: its output lies around zero, which cosines between samples need.
     """

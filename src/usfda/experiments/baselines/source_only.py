@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from .api import Features, Matrix
-from .training import NetworkSystem, network
+from .training import NetworkBaseline, network
 
 
-class SourceOnly(NetworkSystem):
+class SourceOnly(NetworkBaseline):
     """The source model as it is (row "ResNet" of the paper's tables).
 
     L = −log softmax_y(C(F(v_s)))

@@ -21,7 +21,7 @@ from ...stages.adapt import adapt
 from ...stages.common import VERSION, settings_from
 from ...stages.procure import procure, source_features, training_set
 from ..tasks import Task, fingerprint
-from .api import Decision, Features, Matrix, System
+from .api import Baseline, Decision, Features, Matrix
 
 
 @dataclass(frozen=True)
@@ -33,20 +33,20 @@ class StageSettings:
 
 
 @dataclass(frozen=True)
-class UsfdaSystemSettings(StageSettings):
+class UsfdaMethodSettings(StageSettings):
     """Settings of the paper's two stages."""
 
     negatives: Negatives | None = None  # as ``procure`` has it by default
 
 
 @dataclass(frozen=True)
-class UsfdaBSettings(UsfdaSystemSettings):
+class UsfdaBSettings(UsfdaMethodSettings):
     """Settings of USFDA-b."""
 
     negatives: Negatives | None = "prior"
 
 
-class Mixture(System):
+class Mixture(Baseline):
     """Method ``mixture``, the default of ``usfda adapt`` (docs/mixture.md)."""
 
     version = VERSION["mixture"]
@@ -113,8 +113,8 @@ class Usfda(Mixture):
     """Kundu et al., Universal Source-Free Domain Adaptation, CVPR 2020, to the letter (docs/method.md)."""
 
     rejects = "a negative class is the most probable"
-    Settings = UsfdaSystemSettings
-    settings: UsfdaSystemSettings
+    Settings = UsfdaMethodSettings
+    settings: UsfdaMethodSettings
     version = VERSION["usfda"]
     method = "usfda"
 

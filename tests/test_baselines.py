@@ -1,4 +1,4 @@
-"""Every system against something other than itself: its loss by hand, a property, its known behaviour on blobs."""
+"""Every baseline against something other than itself: its loss by hand, a property, its known behaviour on blobs."""
 
 from __future__ import annotations
 
@@ -20,24 +20,24 @@ from torch.nn import functional
 
 from usfda import Config, Decision, Features
 from usfda.errors import InputError
-from usfda.experiments.systems import SYSTEMS, get_system, system_version
-from usfda.experiments.systems.api import System
-from usfda.experiments.systems.ati import ATI, assign, identity_map
-from usfda.experiments.systems.glc import GLC, count_classes, one_vs_all
-from usfda.experiments.systems.iwan import IWAN, importance
-from usfda.experiments.systems.lead import LEAD, known_space, pseudo_labels, unknown_part
-from usfda.experiments.systems.osbp import boundary_loss
-from usfda.experiments.systems.ovanet import one_vs_all_loss, open_entropy
-from usfda.experiments.systems.pada import class_weights
-from usfda.experiments.systems.rtn import WIDTHS, mmd
-from usfda.experiments.systems.shot import SHOT, entropy_threshold
-from usfda.experiments.systems.shot import pseudo_labels as shot_labels
-from usfda.experiments.systems.training import discriminator, domain_loss, normalised_entropy, reverse, warm_up
-from usfda.experiments.systems.uan import UAN, batch_weight, transferability
+from usfda.experiments.baselines import BASELINES, baseline_version, get_baseline
+from usfda.experiments.baselines.api import Baseline
+from usfda.experiments.baselines.ati import ATI, assign, identity_map
+from usfda.experiments.baselines.glc import GLC, count_classes, one_vs_all
+from usfda.experiments.baselines.iwan import IWAN, importance
+from usfda.experiments.baselines.lead import LEAD, known_space, pseudo_labels, unknown_part
+from usfda.experiments.baselines.osbp import boundary_loss
+from usfda.experiments.baselines.ovanet import one_vs_all_loss, open_entropy
+from usfda.experiments.baselines.pada import class_weights
+from usfda.experiments.baselines.rtn import WIDTHS, mmd
+from usfda.experiments.baselines.shot import SHOT, entropy_threshold
+from usfda.experiments.baselines.shot import pseudo_labels as shot_labels
+from usfda.experiments.baselines.training import discriminator, domain_loss, normalised_entropy, reverse, warm_up
+from usfda.experiments.baselines.uan import UAN, batch_weight, transferability
 from usfda.features.store import clear_store, store_info
 from usfda.metrics import score_decision
 
-SOURCE_FREE = [name for name in SYSTEMS if get_system(name).source_free]
+SOURCE_FREE = [name for name in BASELINES if get_baseline(name).source_free]
 STEPS = 200  # enough for the known behaviour on blobs
 
 
@@ -55,31 +55,31 @@ def source(classes: list[int], **kwargs: Any) -> Features:
     return Features(X, np.asarray([f"c{c}" for c in y]))
 
 
-def adapted(system: System, labelled: Features, X: np.ndarray) -> System:
-    system.learn(labelled)
-    system.adapt(X, None if system.source_free else labelled)
-    return system
+def adapted(baseline: Baseline, labelled: Features, X: np.ndarray) -> Baseline:
+    baseline.learn(labelled)
+    baseline.adapt(X, None if baseline.source_free else labelled)
+    return baseline
 
 
 def result(name: str, known: list[int], target: list[int], shift: float, seed: int = 0) -> dict[str, Any]:
     settings = {} if name in ("mixture", "usfda") else budget(name, STEPS)
     labelled, (X, y) = source(known), domain(target, shift, seed=1)
-    decision = adapted(get_system(name)(seed, **settings), labelled, X).decide(X)
+    decision = adapted(get_baseline(name)(seed, **settings), labelled, X).decide(X)
     return score_decision(np.asarray([f"c{c}" for c in y]), decision, labelled.classes)
 
 
 def decisions(name: str, labelled: Features, X: np.ndarray) -> Decision:
-    return adapted(get_system(name)(3, **QUICK[name]), labelled, X).decide(X)
+    return adapted(get_baseline(name)(3, **QUICK[name]), labelled, X).decide(X)
 
 
-@pytest.mark.parametrize("name", SYSTEMS)
+@pytest.mark.parametrize("name", BASELINES)
 def test_contract(name: str) -> None:
     """Learns, adapts, decides the same way twice; what it says of itself; what of a source it keeps."""
-    kind = get_system(name)
+    kind = get_baseline(name)
     assert isinstance(kind.source_free, bool)
     assert kind.rejects
     assert kind.__doc__
-    assert system_version(name) == kind.version >= 1
+    assert baseline_version(name) == kind.version >= 1
     with pytest.raises(InputError, match="no setting 'nothing'"):
         kind(nothing=1)
     labelled, (X, _) = source([0, 1, 2, 3], each=12), domain([0, 1, 8], 1.0, each=12)
@@ -92,30 +92,30 @@ def test_contract(name: str) -> None:
     assert first.score.max() <= 1
     for part in ("best", "known", "score"):
         np.testing.assert_array_equal(getattr(first, part), getattr(second, part))
-    system = adapted(kind(0, **QUICK[name]), labelled, X)
-    assert system.parameters >= 0
-    assert system.latent(X).shape[0] == 36
-    assert isinstance(system.all_settings(), dict)
-    assert (system.check() is not None) == (name == "mixture")
+    baseline = adapted(kind(0, **QUICK[name]), labelled, X)
+    assert baseline.parameters >= 0
+    assert baseline.latent(X).shape[0] == 36
+    assert isinstance(baseline.all_settings(), dict)
+    assert (baseline.check() is not None) == (name == "mixture")
 
 
 @pytest.mark.parametrize("name", SOURCE_FREE)
 def test_source_free_keeps_no_source_sample(name: str) -> None:
-    """After ``learn`` nobody holds the source, nothing in the system has a row for each of its samples, and spoiling
+    """After ``learn`` nobody holds the source, nothing in the baseline has a row for each of its samples, and spoiling
     the source changes no decision."""
     expected = decisions(name, source([0, 1, 2], each=37), domain([0, 1, 8], 1.0, each=10)[0])
     labelled = source([0, 1, 2], each=37)
     held = weakref.ref(labelled.X)
-    system = get_system(name)(3, **QUICK[name])
-    system.learn(labelled)
+    baseline = get_baseline(name)(3, **QUICK[name])
+    baseline.learn(labelled)
     np.asarray(labelled.X)[:] = np.nan
     del labelled
     gc.collect()
     assert held() is None
-    assert not [array.shape for array in arrays(system, set()) if 111 in array.shape]
+    assert not [array.shape for array in arrays(baseline, set()) if 111 in array.shape]
     X, _ = domain([0, 1, 8], 1.0, each=10)
-    system.adapt(X, None)
-    np.testing.assert_array_equal(system.decide(X).score, expected.score)
+    baseline.adapt(X, None)
+    np.testing.assert_array_equal(baseline.decide(X).score, expected.score)
 
 
 def arrays(value: Any, seen: set[int]) -> list[Any]:
@@ -136,9 +136,9 @@ def arrays(value: Any, seen: set[int]) -> list[Any]:
 
 
 def test_arrays_are_found_wherever_a_system_might_hide_them() -> None:
-    system = get_system("shot")(0)
-    vars(system)["kept"] = {"deep": [(np.zeros((111, 2)),)]}
-    assert [a.shape for a in arrays(system, set())] == [(111, 2)]
+    baseline = get_baseline("shot")(0)
+    vars(baseline)["kept"] = {"deep": [(np.zeros((111, 2)),)]}
+    assert [a.shape for a in arrays(baseline, set())] == [(111, 2)]
 
 
 def test_reversal_turns_the_gradient_of_f_but_not_of_the_discriminator() -> None:
@@ -191,10 +191,10 @@ def test_iwan_importance_has_mean_one_and_falls_with_the_source_likeness(logits:
 
 
 def test_iwan_weights_shared_source_classes_more() -> None:
-    system, labelled = IWAN(steps=STEPS), source(list(range(8)))
-    adapted(system, labelled, domain([0, 1, 2], 2.0, seed=1)[0])
+    baseline, labelled = IWAN(steps=STEPS), source(list(range(8)))
+    adapted(baseline, labelled, domain([0, 1, 2], 2.0, seed=1)[0])
     with torch.no_grad():
-        w = importance(system.d(system.f_s(torch.from_numpy(np.asarray(labelled.X))))).numpy()
+        w = importance(baseline.d(baseline.f_s(torch.from_numpy(np.asarray(labelled.X))))).numpy()
     assert w[labelled.y < 3].mean() > 1.2 * w[labelled.y >= 3].mean()
 
 
@@ -227,9 +227,9 @@ def test_ati_follows_a_shift_that_the_source_alone_does_not() -> None:
 
 def test_ati_serves_fewer_samples_than_classes() -> None:
     labelled, (X, _) = source([0, 1, 2, 3]), domain([0], each=2)
-    system = ATI()
-    system.adapt(X, labelled)
-    assert len(system.decide(X).best) == 2
+    baseline = ATI()
+    baseline.adapt(X, labelled)
+    assert len(baseline.decide(X).best) == 2
 
 
 def test_osbp_loss_by_hand() -> None:
@@ -250,10 +250,10 @@ def test_uan_weights_by_hand() -> None:
 
 def test_uan_weights_fall_where_nothing_is_shared() -> None:
     def mean_weight(target: list[int]) -> float:
-        system, labelled = UAN(steps=STEPS), source([0, 1, 2, 3])
+        baseline, labelled = UAN(steps=STEPS), source([0, 1, 2, 3])
         X, _ = domain(target, 2.0, seed=1)
-        system.adapt(X, labelled)
-        return float(system.decide(X).score.mean())
+        baseline.adapt(X, labelled)
+        return float(baseline.decide(X).score.mean())
 
     assert mean_weight([6, 7, 8, 9]) < mean_weight([0, 1, 2, 3]) - 0.1
 
@@ -283,14 +283,14 @@ def test_shot_by_hand() -> None:
     u = np.asarray([[1, 0], [0.9, 0.1], [0, 1], [0.1, 0.9], [0.95, 0.05]])
     p = np.asarray([[0.9, 0.1], [0.8, 0.2], [0.1, 0.9], [0.2, 0.8], [0.45, 0.55]])
     assert shot_labels(u, p).tolist() == [0, 0, 1, 1, 0]  # the last lies with the first two, whatever the head says
-    system = SHOT()
-    system.label = torch.tensor([1, -1, 0])
+    baseline = SHOT()
+    baseline.label = torch.tensor([1, -1, 0])
     logits = torch.tensor([[0.0, 1.0], [0.0, 0.0], [2.0, 0.0]])
     q = logits.softmax(1).numpy()
     h = -(q * np.log(q)).sum(1)
     mean = q.mean(0)
     expected = (h[0] + h[2]) / 2 + (mean * np.log(mean)).sum() - 0.3 * (np.log(q[0, 1]) + np.log(q[2, 0])) / 2
-    assert system.loss(torch.arange(3), logits, logits).item() == pytest.approx(expected, rel=1e-5)
+    assert baseline.loss(torch.arange(3), logits, logits).item() == pytest.approx(expected, rel=1e-5)
 
 
 def clusters(centres: Any, each: int, noise: float = 0.05) -> torch.Tensor:
@@ -313,14 +313,14 @@ def test_glc_labels_what_is_near_a_class_and_not_what_is_near_another_cluster() 
 
 
 def test_consensus_is_cross_entropy_with_the_nearest_in_the_bank() -> None:
-    system = GLC()
-    system.u = functional.normalize(torch.tensor([[1.0, 0], [1, 0.1], [1, 0.2], [1, 0.3], [1, 0.4], [-1, 0]]))
-    system.p = torch.tensor([[1.0, 0], [0.8, 0.2], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4], [0, 1]])
+    baseline = GLC()
+    baseline.u = functional.normalize(torch.tensor([[1.0, 0], [1, 0.1], [1, 0.2], [1, 0.3], [1, 0.4], [-1, 0]]))
+    baseline.p = torch.tensor([[1.0, 0], [0.8, 0.2], [0.8, 0.2], [0.6, 0.4], [0.6, 0.4], [0, 1]])
     logits = torch.tensor([[1.0, 0.0]])
     q = logits.softmax(1)[0].numpy()
     expected = -(0.7 * np.log(q[0]) + 0.3 * np.log(q[1]))
-    assert system.consensus(torch.tensor([0]), torch.tensor([[2.0, 0.0]]), logits).item() == pytest.approx(expected)
-    torch.testing.assert_close(system.p[0], torch.from_numpy(q))
+    assert baseline.consensus(torch.tensor([0]), torch.tensor([[2.0, 0.0]]), logits).item() == pytest.approx(expected)
+    torch.testing.assert_close(baseline.p[0], torch.from_numpy(q))
 
 
 def test_glc_and_lead_train_by_epochs() -> None:
@@ -374,7 +374,7 @@ def test_osbp_and_uan_reject_and_dann_hardly_does() -> None:
 
 
 @pytest.mark.parametrize("name", ["glc", "lead", "mixture"])
-def test_universal_systems_tell_known_from_unknown(name: str) -> None:
+def test_universal_baselines_tell_known_from_unknown(name: str) -> None:
     found = result(name, list(range(6)), [0, 1, 2, 7, 8, 9], 2.0)
     assert found["h_score"] > 60
     assert found["auroc"] > 70
@@ -393,9 +393,9 @@ def test_the_vendors_model_is_procured_once(cache: Path) -> None:
 
     def learn(name: str, given: Features = labelled, seed: int = 0, **settings: Any) -> Any:
         settings["procurement"] = {**procurement, **settings.get("procurement", {})}
-        system = get_system(name)(seed, Config(cache=cache), **settings)
-        system.learn(given)
-        return system
+        baseline = get_baseline(name)(seed, Config(cache=cache), **settings)
+        baseline.learn(given)
+        return baseline
 
     def kept() -> int:
         return int(store_info(cache)["models"]["count"])
@@ -423,6 +423,6 @@ def test_the_vendors_model_is_procured_once(cache: Path) -> None:
     assert kept() == 6
     clear_store(cache)
     assert kept() == 0
-    system = get_system("usfda")(0, Config(cache=None), procurement=procurement)
-    system.learn(labelled)
+    baseline = get_baseline("usfda")(0, Config(cache=None), procurement=procurement)
+    baseline.learn(labelled)
     assert kept() == 0
