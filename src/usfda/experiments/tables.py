@@ -153,6 +153,23 @@ def measured(records: Iterable[Record]) -> str:
     return text if len(found) == len(every) else f"{text}, some runs earlier"
 
 
+def provenance(records: Iterable[Record], backbone: str, command: str) -> dict[str, str]:
+    """The columns of every CSV file that say where a row comes from; of several values all that occur."""
+
+    def every(values: Iterable[Any]) -> str:
+        return " ".join(sorted({str(value) for value in values if value is not None}))
+
+    found = list(records)
+    return {
+        "date": max((record["date"] for record in found if "date" in record), default=""),
+        "commit": every(record.get("commit") for record in found),
+        "command": command,
+        "seeds": every(record["key"]["seed"] for record in found),
+        "backbone": backbone,
+        "weights": ", ".join(sorted({record["weights"] for record in found if record.get("weights")})),
+    }
+
+
 def class_counts(sides: Iterable[tuple[Features, Features]]) -> str:
     """The sizes of the label sets, such as 10/10/11: shared, of the source alone, of the target alone."""
     known = [(set(source.classes), set(target.classes)) for source, target in sides]

@@ -98,6 +98,11 @@ class Mixture(Baseline):
         return int(self.model.card["deployment"]["learnable_parameters"])
 
     @property
+    def weights(self) -> str | None:
+        version: str | None = self.model.card["deployment"].get("weights")
+        return version
+
+    @property
     def learning_seconds(self) -> float | None:
         seconds = self.model.card["procurement"]["seconds"]
         return float(seconds.get("class_statistics", 0) + seconds.get("networks", 0))
