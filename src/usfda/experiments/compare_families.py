@@ -23,13 +23,16 @@ from ..files import atomic_write
 from ..methods.decision import Decision
 from .baselines import get_baseline
 from .baselines.api import Baseline
-from .families import KINDS, METHODS, Family, find_families
+from .families import KINDS, Family, find_families
 from .figures import overview
 from .runner import Runner
 from .runs import Experiment, Record
 from .tables import METRICS, csv_table, markdown_table, measured, provenance, write_text
 from .tasks import Task
 
+METHODS = (
+    "mixture", "class-means", "source-only", "shot", "ovanet", "usfda-b", "uan", "dann", "lead", "glc", "usfda",
+)  # fmt: skip
 FIGURES = {"mixed": "h_score", "no-unknown": "shared_accuracy", "no-shared": "t_unk"}  # of a task, by its kind
 RULES = {"own": "own rule", "estimated": "estimated share rejected", "best": "best threshold by labels"}
 ESTIMATOR = "mixture"
@@ -127,7 +130,7 @@ def compare_families(
     backbone: str = DEFAULT,
     config: Config | None = None,
     command: str = "",
-) -> tuple[list[str], list[list[str]], Runner]:
+) -> tuple[tuple[list[str], list[list[str]]], Runner]:
     """Run methods on families; finished runs are kept in runs.jsonl.
 
     Written are families.csv, families.md, families.svg and families.png.
@@ -147,8 +150,8 @@ def compare_families(
 
     Returns
     -------
-    head, rows, runner
-        The table of the methods' own rules, the best first.
+    table, runner
+        Head and rows for the methods' own rules, the best first.
     """
     for method in methods:
         get_baseline(method)
@@ -160,21 +163,20 @@ def compare_families(
     complete = [m for m in methods if sum(s.method == m for s in scores) == len(tasks) * seeds]
     order = sorted(complete, key=lambda m: -(mean_figure([s for s in scores if s.method == m], "own") or 0))
     scores = [score for score in scores if score.method in complete]
-    write_text(out / "families.csv", csv_table(lines(scores, order, found, runner, command), 2))
+    write_text(out / "families.csv", csv_table(lines(scores, order, found, command), 2))
     names = [family.id for family in found]
     tables = {rule: table(scores, order, names, rule) for rule in RULES}
     left = [method for method in methods if method not in complete]
     write_text(out / "families.md", page(tables, kinds_table(scores, order), found, runner, command, left))
     if order:
-        picture = overview(
-            *(table_of_numbers(scores, order, names, rule) for rule in ("own", "estimated")), order, names
-        )
+        own, estimated = (table_of_numbers(scores, order, names, rule) for rule in ("own", "estimated"))
+        picture = overview(own, estimated, order, names)
         for kind in ("svg", "png"):
             content = io.BytesIO()
             picture.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
             with atomic_write(out / f"families.{kind}") as file:
                 file.write(content.getvalue())
-    return *tables["own"], runner
+    return tables["own"], runner
 
 
 def table_of_numbers(scores: Sequence[Score], methods: Sequence[str], families: Sequence[str], rule: str) -> np.ndarray:
@@ -213,7 +215,7 @@ def kinds_table(scores: Sequence[Score], methods: Sequence[str]) -> tuple[list[s
 
 
 def lines(
-    scores: Sequence[Score], methods: Sequence[str], families: Sequence[Family], runner: Runner, command: str
+    scores: Sequence[Score], methods: Sequence[str], families: Sequence[Family], command: str
 ) -> list[dict[str, Any]]:
     """The rows of the CSV file: every method on every kind of task of every family, with provenance."""
     found = []
@@ -228,7 +230,7 @@ def lines(
                 for name in METRICS:
                     values = [record[name] for record in mine if record[name] is not None]
                     line[name] = float(np.mean(values)) if values else None
-                found.append(line | provenance(mine, runner.backbone_name, command))
+                found.append(line | provenance(mine, command))
     return found
 
 

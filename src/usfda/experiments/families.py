@@ -24,21 +24,17 @@ from ..data.samples import Samples
 from ..errors import InputError
 from ..methods.mixture.learned import WEIGHTS, load_decision
 from .datasets import CommonClasses, find, folders_in, places
-from .protocols import IMAGENET_CALTECH, OFFICE31_CALTECH10
+from .protocols import FAMILIES, IMAGENET_CALTECH, OFFICE31_CALTECH10
 from .shifts import SHIFTS, shifted
 from .tasks import Benchmark, Task
 
 log = logging.getLogger("usfda")
 
-FAMILIES = "families"  # the protocol, and the folder of further families
 PAIRS = 2  # of domains in each family, at most
 MOST_CLASSES = 10  # shared, private to the source, private to the target: of each so many at most
 MOST_IMAGES = 30  # of a class and domain, evenly spaced
 FEWEST_IMAGES = 3  # of a class, for it to be used
 KINDS = {"mixed": "known and unknown", "no-unknown": "nothing unknown", "no-shared": "nothing shared"}
-METHODS = (
-    "mixture", "class-means", "source-only", "shot", "ovanet", "usfda-b", "uan", "dann", "lead", "glc", "usfda",
-)  # fmt: skip
 
 
 def weights_without(family: str) -> str | None:
@@ -58,8 +54,7 @@ class Family(Benchmark):
         self.id = self.name = name
         self.domains = {domain: some_of_each_class(samples) for domain, samples in domains.items()}
         names = list(domains)
-        pairs = pairs or list(zip(names, [*names[1:], names[0]], strict=True))
-        self.pairs = [pairs[i * len(pairs) // min(PAIRS, len(pairs))] for i in range(min(PAIRS, len(pairs)))]
+        self.pairs = some_pairs(pairs or list(zip(names, [*names[1:], names[0]], strict=True)))
         self.weights = weights_without(name)
         if self.weights is None:
             self.notes.append(f"{name}: all weights of the learned decision were trained on it")
@@ -95,6 +90,12 @@ class Family(Benchmark):
             )
             for kind, classes in targets.items()
         ]  # fmt: skip
+
+
+def some_pairs(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """At most ``PAIRS`` of them, evenly spaced."""
+    count = min(PAIRS, len(pairs))
+    return [pairs[i * len(pairs) // count] for i in range(count)]
 
 
 def classes_of(samples: Samples) -> np.ndarray:
@@ -167,12 +168,14 @@ def _severe(data: Path, out: Path) -> Family:
     """Amazon to the shifts of webcam and back, in turn."""
     office31 = _office31(data)
     domains = {short: some_of_each_class(office31.samples(short)) for short in ("A", "W")}
+    made = {}
     pairs = []
     for shift, (source, target) in zip(SHIFTS, [("A", "W"), ("W", "A")] * (len(SHIFTS) // 2), strict=True):
-        name = f"{target}-{shift.__name__}"
-        domains[name] = shifted(domains[target], shift, out / "made" / name)
-        pairs.append((source, name))
-    return Family("severe", domains, pairs)
+        pairs.append((source, f"{target}-{shift.__name__}"))
+        made[pairs[-1][1]] = domains[target], shift
+    for _, name in (chosen := some_pairs(pairs)):
+        domains[name] = shifted(*made[name], out / "made" / name)
+    return Family("severe", domains, chosen)
 
 
 def _imagenet_caltech(data: Path, out: Path) -> Family:
