@@ -64,12 +64,13 @@ def write(found: list[Picture], place: Path) -> int:
         if n == MOST_IMAGES:
             continue
         counts[picture.label] = n + 1
-        linked = isinstance(picture.source, str) and not picture.shift
-        file = place / picture.label.replace("/", "-") / f"{i}{Path(picture.source).suffix if linked else '.png'}"
+        source = picture.source if isinstance(picture.source, str) and not picture.shift else None
+        suffix = Path(source).suffix if source else ".png"
+        file = place / picture.label.replace("/", "-") / f"{i}{suffix}"
         if not file.exists():
             file.parent.mkdir(parents=True, exist_ok=True)
-            if linked:
-                file.symlink_to(Path(picture.source).resolve())
+            if source:
+                file.symlink_to(Path(source).resolve())
             else:
                 picture.open().convert("RGB").save(file, compress_level=1)
     return sum(counts.values())

@@ -43,7 +43,7 @@ def steps(data: str, resnet: str | None) -> Iterator[Step]:
         "families",
     )
     for gap in GAPS:
-        arguments = ("compare", "--protocol", gap, "--data", data, "--seeds", "3")
+        arguments: tuple[str, ...] = ("compare", "--protocol", gap, "--data", data, "--seeds", "3")
         yield Step(f"compare-{gap}", "1.5 h", arguments, "results")
     for backbone in filter(None, ("efficientnet_lite0", resnet)):
         name = "table2" if backbone == "efficientnet_lite0" else "table2-resnet50"
