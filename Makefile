@@ -6,7 +6,7 @@ DEPLOYED := parquet serve sign
 # The environment of test-python: one for each Python, whatever its path, with torch and without.
 OTHER := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')$(if $(filter no,$(TORCH)),-without-torch)
 
-.PHONY: demo test test-slow test-lowest test-newest test-python coverage lint docs bench train fuzz soak lock sbom dist test-dist clean
+.PHONY: results demo test test-slow test-lowest test-newest test-python coverage lint docs bench train fuzz soak lock sbom dist test-dist clean
 
 demo: .venv/demo
 	$(BIN)/usfda demo
@@ -58,6 +58,13 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/memory.py $(USFDA_OFFICE31)/amazon
 	$(BIN)/python benchmarks/many_machines.py $(USFDA_OFFICE31)/amazon
 	$(BIN)/python benchmarks/scaling.py
+
+# Every table and figure that is measured by runs, to benchmarks/results: make results DATA=… [RESNET=onnx:FILE]. A night
+# on two cores; every step says what it costs, and what is finished is not repeated. Alone: STEPS=families,table2
+RUNS ?= results-out
+results: .venv/installed
+	@test -d "$(DATA)" || { echo "set DATA to the folder of the data sets; benchmarks/results.py says which"; exit 2; }
+	$(BIN)/python benchmarks/results.py $(DATA) -o $(RUNS) $(if $(RESNET),--resnet $(RESNET)) $(if $(STEPS),--only $(STEPS))
 
 # The learned decision's weights, docs/training.md: vectors and statistics that are there are not made again.
 # make train DATA=… EMOJI=node_modules FURTHER=… OUTPUT=…; other backbones by python -m training.vectors

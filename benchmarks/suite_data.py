@@ -11,15 +11,16 @@ from __future__ import annotations
 import csv
 import io
 import json
-import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageFilter, ImageOps
+from PIL import Image
 
 from usfda import Samples
 from usfda.data.reading import read
+from usfda.experiments.shifts import SHIFTS as SHIFTS
+from usfda.experiments.shifts import shifted
 
 A, D, W = "amazon", "dslr", "webcam"
 EVERY = {A: 3, W: 1}  # of amazon every third image is shifted
@@ -72,43 +73,6 @@ EMOJI_KINDS = {
 }  # fmt: skip
 
 
-def edges(image: Image.Image) -> Image.Image:
-    lines = image.convert("L").filter(ImageFilter.GaussianBlur(1)).filter(ImageFilter.FIND_EDGES)
-    return ImageOps.autocontrast(ImageOps.invert(lines), cutoff=1).convert("RGB")
-
-
-def posterised(image: Image.Image) -> Image.Image:
-    return ImageOps.posterize(image.filter(ImageFilter.ModeFilter(7)), 2)
-
-
-def inverted(image: Image.Image) -> Image.Image:
-    return ImageOps.invert(image)
-
-
-def blurred(image: Image.Image) -> Image.Image:
-    return image.filter(ImageFilter.GaussianBlur(max(image.size) * 0.03))
-
-
-def recoloured(image: Image.Image) -> Image.Image:
-    red, green, blue = image.split()
-    brighter = blue.point([int(255 * (v / 255) ** 0.5) for v in range(256)])
-    return Image.merge("RGB", (brighter, red, ImageOps.invert(green)))
-
-
-def covered(image: Image.Image) -> Image.Image:
-    """Six of sixteen tiles, each in a colour of its own."""
-    pixels = np.array(image)
-    rng = np.random.default_rng(zlib.crc32(pixels.tobytes()))
-    h, w = pixels.shape[:2]
-    for tile in rng.permutation(16)[:6]:
-        i, j = divmod(int(tile), 4)
-        pixels[i * h // 4 : (i + 1) * h // 4, j * w // 4 : (j + 1) * w // 4] = rng.integers(0, 256, 3)
-    return Image.fromarray(pixels)
-
-
-SHIFTS: tuple[Callable[[Image.Image], Image.Image], ...] = (edges, posterised, inverted, blurred, recoloured, covered)
-
-
 def labels_of(samples: Samples) -> np.ndarray:
     assert samples.labels is not None
     return samples.labels
@@ -132,17 +96,9 @@ def renamed(samples: Samples, names: dict[str, str]) -> Samples:
 def shifts(office31: dict[str, Samples], out: Path) -> Iterator[tuple[str, Samples]]:
     """Office-31 as edges, posterised, inverted, blurred, recoloured, partly covered."""
     for domain, every in EVERY.items():
-        samples = office31[domain]
+        some = office31[domain][np.arange(0, len(office31[domain].paths), every)]
         for shift in SHIFTS:
-            files = []
-            for i, path in enumerate(samples.paths[::every]):
-                files.append(out / domain / shift.__name__ / f"{i}.png")
-                if not files[-1].exists():
-                    files[-1].parent.mkdir(parents=True, exist_ok=True)
-                    image = Image.open(str(path)).convert("RGB")
-                    image.thumbnail((256, 256))
-                    shift(image).save(files[-1], compress_level=1)
-            yield f"{domain}-{shift.__name__}", Samples(files, labels_of(samples)[::every])
+            yield f"{domain}-{shift.__name__}", shifted(some, shift, out / domain / shift.__name__)
 
 
 def imagenet_names(data: Path) -> list[tuple[str, str]]:

@@ -211,8 +211,11 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
         table = list(csv.DictReader(file))
     assert [row["task"] for row in table] == ["overall", "source-target"] * 3
     assert float(table[0]["h_score"]) == pytest.approx(result["methods"][0]["overall"]["h_score"]["mean"], abs=0.01)
+    assert all(row["date"] and row["command"].startswith("usfda compare SOURCE TARGET") for row in table)
+    assert {row["seeds"] for row in table} == {"0, 1"}
     text = (tmp_path / "out" / "results.md").read_text()
     assert "First on H: **" in text
+    assert [f"{name} by task" in text for name in ("H", "T_avg", "T_unk", "shared")] == [True] * 4
     assert "farther than any source sample" in text
     assert f"usfda compare SOURCE TARGET --methods source-only,{Path(own).name}:Nearest," in text
     assert f"Measured {max(run['date'] for run in result['runs'])} " in text

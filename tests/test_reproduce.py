@@ -222,7 +222,7 @@ def test_complexity(done: Done) -> None:
 def test_table1_beside_the_paper(done: Done) -> None:
     table = rows(done("table1"), "table1")
     ours = {(row["method"], row["metric"]): row for row in table if row["figures"] == "pixels"}
-    assert len(ours) == 24  # eleven baselines, and what selection by labels would give
+    assert len(ours) == 48  # four metrics of eleven methods, and what selection by labels would give
     assert all(row["task"] == "Ar-Cl" and 0 <= float(row["mean"]) <= 100 for row in ours.values())
     paper = [row for row in table if row["figures"] != "pixels"]
     assert {row["method"] for row in paper} == {"ResNet", "IWAN", "PADA", "ATI", "OSBP", "UAN", "USFDA"}
@@ -256,7 +256,16 @@ def test_table2_with_what_is_there(done: Done) -> None:
         shown = [row for row in table if (row["method"], row["task"], row["metric"]) == (marked, task, "T_avg")]
         assert [float(row["mean"]) for row in shown] == [pytest.approx(best, abs=1e-3)]
     assert all("along" not in record for (_, baseline), record in found.items() if baseline != "usfda")
-    assert {row["figures"] for row in office31} == {"paper, ResNet-50"}
+    assert {row["figures"] for row in office31} == {"paper, ResNet-50", "paper, ResNet-50, implied"}
+    implied = {(row["method"], row["task"], row["metric"]): row["mean"] for row in office31}
+    assert implied["USFDA", "Avg", "shared accuracy"] == "91.3"
+    assert implied["USFDA", "Avg", "H"] == "84.9"
+    ours = [row for row in table if row["method"] == "mixture"]
+    weights = sorted({found[task, "mixture"]["weights"] for task in ("S-R", "I-C", "C-I")})
+    assert {row["weights"] for row in ours} == {", ".join(weights)} != {""}
+    assert {(row["seeds"], row["backbone"], row["date"]) for row in ours} == {("0", "pixels", ours[0]["date"])}
+    assert all(row["command"].startswith("usfda reproduce table2 --data DIR") for row in ours)
+    assert {row["command"] + row["date"] + row["backbone"] for row in office31} == {""}
 
 
 def test_a_list_of_shared_classes(others: Path, tmp_path: Path, config: Config) -> None:  # noqa: F811
@@ -299,7 +308,13 @@ class Made(Runner):
     ) -> dict[str, list[Record]]:
         return {
             label: [
-                {"key": {"task": task.id, "seed": seed}, "t_avg": 10.0 * seed + i, "t_unk": 20.0 * seed + 2 * i}
+                {
+                    "key": {"task": task.id, "seed": seed},
+                    "t_avg": 10.0 * seed + i,
+                    "t_unk": 20.0 * seed + 2 * i,
+                    "h_score": None,
+                    "shared_accuracy": None,
+                }
                 for i, task in enumerate(tasks)
                 for seed in range(self.seeds)
                 if (label, seed, i) != ("uan", 1, 5)

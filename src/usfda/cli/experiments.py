@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -14,8 +15,7 @@ from ..config import Config, silent
 from ..errors import InputError
 from ..experiments import EXPERIMENTS, get_experiment
 from ..experiments.baselines import BASELINES
-from ..experiments.protocols import PROTOCOLS
-from ..text.commands import command
+from ..experiments.protocols import FAMILIES, PROTOCOLS
 from ..text.words import count
 from .arguments import Backbone, pairs_of
 from .output import console, out
@@ -33,9 +33,15 @@ def compare(
     target: Annotated[str | None, typer.Argument(help="The same; its labels only score.")] = None,
     data: Annotated[Path | None, typer.Option(help="In place of both: the folder of a data set.")] = None,
     protocol: Annotated[
-        str | None, typer.Option(help=f"The label sets: {_names(PROTOCOLS)}; by default `{PROTOCOLS[0]}`.")
+        str | None,
+        typer.Option(
+            help=f"The label sets: {_names(PROTOCOLS)}; by default `{PROTOCOLS[0]}`. `{FAMILIES}`: tasks of all "
+            "families of data sets in the folder."
+        ),
     ] = None,
-    tasks: Annotated[str | None, typer.Option(help="Of the data set, such as `A-D,D-W`; all by default.")] = None,
+    tasks: Annotated[
+        str | None, typer.Option(help="Of the data set, such as `A-D,D-W`, or families by name; all by default.")
+    ] = None,
     methods: Annotated[
         str | None,
         typer.Option(
@@ -56,12 +62,14 @@ def compare(
     from ..experiments.compare import compare as run
     from ..experiments.datasets import benchmark_tasks
     from ..experiments.display import brief, watch
-    from ..experiments.runner import without_folders
     from ..experiments.tasks import Task
 
     config: Config = ctx.obj
     if (data is None) == (source is None) or (source is None) != (target is None):
         raise InputError("give SOURCE and TARGET, or --data with the folder of a data set")
+    if data is not None and protocol == FAMILIES:
+        _compare_families(data, tasks, methods, seeds, backbone, output, config)
+        return
     if data is not None:
         wanted = benchmark_tasks(data, protocol or PROTOCOLS[0], tasks)
     else:
@@ -69,16 +77,13 @@ def compare(
             raise InputError("--tasks and --protocol belong to --data")
         names = [Path(str(place)).stem for place in (source, target)]
         wanted = [Task("-".join(names), "→".join(names), str(source), str(target))]
-    chosen = list(BASELINES)
-    if methods is not None and not (chosen := [name.strip() for name in methods.split(",") if name.strip()]):
-        raise InputError(f"--methods names no method; choose from {', '.join(BASELINES)}")
-    words = ["SOURCE", "TARGET"] if data is None else ["--data", "DIR", "--protocol", protocol or PROTOCOLS[0]]
-    for option, given in (("tasks", tasks), ("methods", methods), ("seeds", seeds), ("backbone", backbone)):
-        words += [] if given is None else [f"--{option}", without_folders(str(given))]
+    chosen = _chosen(methods, BASELINES)
+    places = ["SOURCE", "TARGET"] if data is None else ["--data", "DIR", "--protocol", protocol or PROTOCOLS[0]]
+    line = _command(places, tasks, methods, seeds, backbone)
     with watch(console if console.is_terminal and config.progress is not silent else None) as shown:
         rows = run(
-            wanted, output, methods=list(dict.fromkeys(chosen)), seeds=seeds, backbone=backbone, config=config,
-            shown=shown, command=command("compare", *words),
+            wanted, output, methods=chosen, seeds=seeds, backbone=backbone, config=config,
+            shown=shown, command=line,
         )  # fmt: skip
     out.print(brief(rows))
     log.info("%s: results.md, results.csv, results.json; every run in runs.jsonl", output)
@@ -90,6 +95,46 @@ def compare(
             log.warning("%s (its trace is in runs.jsonl); the same call tries again", failed)
     if runs := sum(row.failed for row in rows):
         raise RuntimeError(f"{count(runs, 'run')} failed; the others are in the table")
+
+
+def _chosen(methods: str | None, default: Iterable[str]) -> list[str]:
+    """The names that --methods gives, each once."""
+    if methods is None:
+        return list(default)
+    if not (chosen := [name.strip() for name in methods.split(",") if name.strip()]):
+        raise InputError(f"--methods names no method; choose from {', '.join(BASELINES)}")
+    return list(dict.fromkeys(chosen))
+
+
+def _command(places: list[str], tasks: str | None, methods: str | None, seeds: int, backbone: str) -> str:
+    """The call as a page or a table names it: without folders."""
+    from ..experiments.runner import without_folders
+
+    words = [*places]
+    for option, given in (("tasks", tasks), ("methods", methods), ("seeds", seeds), ("backbone", backbone)):
+        words += [] if given is None else [f"--{option}", without_folders(str(given))]
+    return command("compare", *words)
+
+
+def _compare_families(
+    data: Path, tasks: str | None, methods: str | None, seeds: int, backbone: str, output: Path, config: Config
+) -> None:
+    """`usfda compare --protocol families`."""
+    from ..experiments.compare_families import METHODS, compare_families
+
+    (head, rows), runner = compare_families(
+        data, output, methods=_chosen(methods, METHODS), families=None if tasks is None else tasks.split(","),
+        seeds=seeds, backbone=backbone, config=config,
+        command=_command(["--data", "DIR", "--protocol", FAMILIES], tasks, methods, seeds, backbone),
+    )  # fmt: skip
+    table = Table(*head, box=None)
+    for row in rows:
+        table.add_row(*row)
+    out.print(table)
+    log.info("%s: families.md, families.csv, families.svg, families.png; every run in runs.jsonl", output)
+    if runner.failed:
+        failed = f"{count(len(runner.failed), 'run')} failed, the last: {runner.failed[-1]['error']}"
+        raise RuntimeError(f"{failed} (its trace is in runs.jsonl); the same call tries again")
 
 
 def reproduce(

@@ -20,16 +20,15 @@ log = logging.getLogger("usfda")
 
 def brief(rows: list[Summary], caption: str | None = None) -> Table:
     """The table for a terminal; in brackets the mean of the tasks so far."""
-    table = Table("method", "source-free", "T_avg", "T_unk", "H", "seconds", "runs", box=None, caption=caption)
+    table = Table("method", "T_avg", "T_unk", "H", "shared", "seconds", "runs", box=None, caption=caption)
     for row in rows:
         means = []
-        for metric in ("t_avg", "t_unk", "h_score"):
+        for metric in ("t_avg", "t_unk", "h_score", "shared_accuracy"):
             so_far = Statistic.of(task[metric].mean for task in row.tasks.values()).mean
             whole = row.overall[metric].mean is not None or so_far is None
             means.append(str(row.overall[metric]) if whole else f"({so_far:.1f})")
         state = f"{row.finished}/{row.runs}" + (f", {row.failed} failed" if row.failed else "")
-        free = "yes" if row.source_free else "no"
-        table.add_row(row.method, free, *means, f"{row.seconds['learn'] + row.seconds['adapt']:.1f}", state)
+        table.add_row(row.method, *means, f"{row.seconds['learn'] + row.seconds['adapt']:.1f}", state)
     return table
 
 

@@ -76,6 +76,36 @@ def points(
     return picture
 
 
+def overview(own: np.ndarray, estimated: np.ndarray, methods: Sequence[str], families: Sequence[str]) -> Picture:
+    """Methods on families: the mean, which comes first in both arrays, as bars, each family as a cell.
+
+    A bar is the method's own rule, a diamond a threshold at the estimated share of unknown samples.
+    """
+    picture = Picture(figsize=(4.6 + 1.05 * len(families), 0.36 * len(methods) + 1.5), layout="constrained")
+    bars, cells = picture.subplots(1, 2, sharey=True, width_ratios=(3.4, 1.05 * len(families)))
+    place = np.arange(len(methods))
+    bars.barh(
+        place, own[:, 0], color=["#d55e00" if name == "mixture" else "#56b4e9" for name in methods], label="own rule"
+    )
+    bars.plot(estimated[:, 0], place, "D", color="#333333", markersize=4, label="estimated share rejected")
+    for y, value in enumerate(own[:, 0]):
+        bars.text(1, y, f"{value:.1f}", va="center", fontsize=8)
+    bars.set_xlim(0, 100)
+    bars.set_title("mean over families, percent", fontsize=10)
+    bars.set_yticks(place, methods)
+    bars.invert_yaxis()
+    bars.legend(fontsize=7, loc="lower right")
+    cells.imshow(own[:, 1:], vmin=0, vmax=100, cmap="viridis", aspect="auto")
+    best = np.nanmax(own[:, 1:], 0)
+    for (i, j), value in np.ndenumerate(own[:, 1:]):
+        weight = "bold" if value == best[j] else "normal"
+        cells.text(j, i, f"{value:.1f}", ha="center", va="center", fontsize=8, weight=weight,
+                   color="white" if value < 65 else "black")  # fmt: skip
+    cells.set_xticks(range(len(families)), families, fontsize=8)
+    cells.set_title("each family, own rule (the best in bold)", fontsize=10)
+    return picture
+
+
 def histograms(edges: np.ndarray, panels: Mapping[str, Mapping[str, np.ndarray]], axis: str) -> Picture:
     """A panel for each title: the density of each group over the bins."""
     picture = Picture(figsize=(4.6 * len(panels), 3.2), layout="constrained")

@@ -128,3 +128,4 @@ OFFICE31_CALTECH10 = "office31-caltech10"  # the usual partial task: 31 source c
 # What `usfda compare --protocol` takes: a data set with the paper's label sets, a category gap of Office-31, or the
 # partial task from Office-31 to the ten of its classes that Caltech-256 has.
 PROTOCOLS = (*NAMES, *(f"office31-{gap}" for gap in OFFICE31_GAPS), OFFICE31_CALTECH10)
+FAMILIES = "families"  # and tasks of several families of data sets (families.py)

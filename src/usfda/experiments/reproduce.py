@@ -22,7 +22,7 @@ from .figures import Picture, rc_context
 from .protocols import NAMES, Pair
 from .runner import Baselines, Runner, Settings
 from .runs import Experiment, Record
-from .tables import csv_table, markdown_table, measured, write_text
+from .tables import csv_table, markdown_table, measured, with_provenance, write_text
 from .tasks import Task
 
 log = logging.getLogger("usfda")
@@ -145,18 +145,23 @@ def reproduce(
             result.picture.savefig(content, format=kind, dpi=150, metadata={"Date": None} if kind == "svg" else None)
             with atomic_write(out / f"{name}.{kind}") as file:
                 file.write(content.getvalue())
-    write_text(out / f"{name}.csv", csv_table(result.rows, 4))
+    rows = with_provenance(result.rows, runner.records, command_of(name, runner, folder))
+    write_text(out / f"{name}.csv", csv_table(rows, 4))
     write_text(out / f"{name}.md", page(name, result, runner, folder))
     return result, runner
+
+
+def command_of(name: str, runner: Runner, data: DataFolder) -> str:
+    """The call that does the same, without folders."""
+    command = f"usfda reproduce {name} --data DIR --seeds {runner.seeds} --backbone {runner.backbone_name}"
+    command += f" --tasks {data.wanted}" if data.wanted else ""
+    return command + (" --shared FILE" if data.shared is not None else "")
 
 
 def page(name: str, result: Result, runner: Runner, data: DataFolder) -> str:
     """The result as a page in Markdown."""
     parts = [f"# {result.title}", *result.text]
-    command = f"usfda reproduce {name} --data DIR --seeds {runner.seeds} --backbone {runner.backbone_name}"
-    command += f" --tasks {data.wanted}" if data.wanted else ""
-    command += " --shared FILE" if data.shared is not None else ""
-    parts.append(f"```\n{command}\n```")
+    parts.append(f"```\n{command_of(name, runner, data)}\n```")
     for caption, (head, rows) in result.tables.items():
         parts += [f"**{caption}**", markdown_table(head, rows)]
     parts.append(f"![{result.title}]({name}.svg)")

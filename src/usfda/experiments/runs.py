@@ -90,6 +90,7 @@ def circumstances(baseline: Baseline) -> dict[str, Any]:
     return {
         "settings": baseline.all_settings(),
         "backbone": baseline.backbone and baseline.backbone.name,
+        "weights": baseline.weights,
         "versions": versions(),
         "date": datetime.now(UTC).date().isoformat(),
         "commit": commit(),

@@ -22,6 +22,7 @@ METRICS = {
     "t_avg": "T_avg", "t_unk": "T_unk", "h_score": "H", "shared_accuracy": "shared", "closed_accuracy": "closed",
     "auroc": "AUROC",
 }  # fmt: skip
+METRICS_BY_TASK = ("h_score", "t_avg", "t_unk", "shared_accuracy")
 STAGES = ("learn", "adapt", "decide")
 
 
@@ -153,6 +154,33 @@ def measured(records: Iterable[Record]) -> str:
     return text if len(found) == len(every) else f"{text}, some runs earlier"
 
 
+def provenance(records: Iterable[Record], command: str) -> dict[str, str]:
+    """The columns of every CSV file that say how a row was measured: of the date the newest, of the rest all values."""
+    found = list(records)
+
+    def every(values: Iterable[Any]) -> str:
+        return ", ".join(sorted({str(value) for value in values if value is not None}))
+
+    return {
+        "date": max((record["date"] for record in found if "date" in record), default=""),
+        "commit": every(record.get("commit") for record in found),
+        "command": command if found else "",
+        "seeds": every(record["key"]["seed"] for record in found),
+        "backbone": every(record.get("backbone") for record in found),
+        "weights": every(record.get("weights") for record in found),
+    }
+
+
+def with_provenance(rows: Iterable[Mapping[str, Any]], records: Sequence[Record], command: str) -> list[dict[str, Any]]:
+    """Rows with these columns: of the runs of the row's method, or of all where no method is named."""
+
+    def runs(row: Mapping[str, Any]) -> list[Record]:
+        method = row.get("method", "").partition(",")[0]
+        return [record for record in records if "method" not in row or record["key"]["method"] == method]
+
+    return [{**row, **provenance(runs(row), command)} for row in rows]
+
+
 def class_counts(sides: Iterable[tuple[LabelledFeatures, LabelledFeatures]]) -> str:
     """The sizes of the label sets, such as 10/10/11: shared, of the source alone, of the target alone."""
     known = [(set(source.classes), set(target.classes)) for source, target in sides]
@@ -162,9 +190,13 @@ def class_counts(sides: Iterable[tuple[LabelledFeatures, LabelledFeatures]]) -> 
 def markdown(rows: Sequence[Summary], tasks: Sequence[Task], about: Mapping[str, Any]) -> str:
     """The page of a comparison."""
     metric = "h_score" if any(row.overall["h_score"].mean is not None for row in rows) else "t_avg"
+    shown = [name for name in METRICS_BY_TASK if any(row.overall[name].mean is not None for row in rows)] or ["t_avg"]
     first = next((row for row in rows if row.rank >= 0), None)
     names = [task.name for task in tasks]
-    by_task = ([row.method, *(str(row.tasks[task.id][metric]) for task in tasks)] for row in rows)
+    by_task = {
+        METRICS[name]: [[row.method, *(str(row.tasks[task.id][name]) for task in tasks)] for row in rows]
+        for name in shown
+    }
     lines = [
         f"Mean ± deviation over the seeds ({about['seeds']}) of the mean over the tasks ({', '.join(names)}); backbone "
         f"{about['backbone'] or 'none, features'}; seconds per run on one thread; parameters learnt in `adapt`.",
@@ -179,10 +211,11 @@ def markdown(rows: Sequence[Summary], tasks: Sequence[Task], about: Mapping[str,
         "",
         markdown_table(HEAD, map(cells, rows)),
         "",
-        f"{METRICS[metric]} by task:",
-        "",
-        markdown_table(["method", *names], by_task),
-        "",
+        *(
+            line
+            for name, body in by_task.items()
+            for line in (f"{name} by task:", "", markdown_table(["method", *names], body), "")
+        ),
         "How each decides what is unknown:",
         "",
         *(f"- `{row.method}`: {row.rejects}" for row in rows),
@@ -228,5 +261,6 @@ def write_comparison(
         "runs": records,
     }  # fmt: skip
     write_text(out / "results.json", json.dumps(whole, indent=1))
+    lines = with_provenance(lines, records, about["command"] or "")
     write_text(out / "results.csv", csv_table(lines, 2))
     write_text(out / "results.md", markdown(rows, tasks, about))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 
@@ -13,6 +13,7 @@ from ..errors import InputError
 from .vendor import FEWEST, members_of
 
 Negatives = Literal["composite", "latent", "prior"]
+Rescaling = Literal["target", "batch", "rank"]
 
 CLASSES = 250  # up to which the paper's batch and learning rate serve
 FEW = 16  # samples; with fewer, method usfda neither rescales w nor fits BatchNorm, and adapt warns
@@ -55,6 +56,8 @@ class ProcurementSettings:
     composites: int = 4000  # negatives made of source images, in all: twice as many change no more than a seed does
     images_per_composite: int = 2  # as in the paper
     max_negative_classes: int = 600  # of all sets of classes, so many are used; the paper's number for ImageNet
+    balanced: bool = False  # whether every class is as probable in a batch of positives, however many samples it has
+    training_priors: bool = False  # whether BatchNorm is in training mode where the class priors are fitted
     holdout: float = 0.1  # share of every class that is kept from training, to measure source accuracy
 
     def __post_init__(self) -> None:
@@ -87,9 +90,14 @@ class UsfdaSettings:
     batch: int = 64  # as in the ports of the authors' code
     lr: float = 1e-4  # of Adam, as in the paper
     beta: float = 0.1  # weight of the entropies L_d2, as in the paper
+    rescale: Rescaling = (
+        "target"  # of w and w' to [0, 1]: over the target set, over the batch, or ranks in the target set
+    )
     settled: float = 0.0  # over when so few samples changed side in 20 steps (a share); 0: not before the last step
 
     def __post_init__(self) -> None:
+        if self.rescale not in get_args(Rescaling):
+            raise InputError(f"rescale is one of {', '.join(get_args(Rescaling))}, not {self.rescale!r}")
         if not 0 <= self.settled < 1:
             raise InputError("settled is a share of the samples, from 0 to below 1")
         if self.steps < 0 or self.batch < 2 or not (0 < self.lr < math.inf and 0 <= self.beta < math.inf):

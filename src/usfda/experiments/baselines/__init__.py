@@ -25,6 +25,7 @@ BASELINES = {
     "mixture": "deployment:Mixture",
     "usfda": "deployment:Usfda",
     "usfda-b": "deployment:UsfdaB",
+    "class-means": "class_means:ClassMeans",
     "source-only": "source_only:SourceOnly",
     "dann": "dann:DANN",
     "rtn": "rtn:RTN",

@@ -103,6 +103,11 @@ class Baseline(ABC):
         return 0
 
     @property
+    def weights(self) -> str | None:
+        """The version of the weights that it comes with, where it comes with some."""
+        return None
+
+    @property
     def learning_seconds(self) -> float | None:
         """Seconds of ``learn``, where it used what had been learnt before; None: as measured."""
         return None

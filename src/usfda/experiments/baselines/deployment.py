@@ -98,6 +98,10 @@ class Mixture(Baseline):
         return self.model.deployment["learnable_parameters"]
 
     @property
+    def weights(self) -> str | None:
+        return self.model.deployment.get("weights")
+
+    @property
     def learning_seconds(self) -> float | None:
         seconds = self.model.card["procurement"]["seconds"]
         return float(seconds.get("class_statistics", 0) + seconds.get("networks", 0))

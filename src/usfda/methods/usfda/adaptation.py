@@ -79,7 +79,10 @@ def train_target(
 
         index = np.arange(len(X))
         y_max = in_pieces(lambda v: d(f_s(v)).softmax(1)[:, :n_source].amax(1), vectors, index)
-        w, w_ = rescale(y_max.exp()), rescale((1 - y_max).exp())
+        similarity, difference = y_max.exp(), (1 - y_max).exp()
+        if settings.rescale == "rank":
+            similarity, difference = (x.argsort().argsort().float() for x in (similarity, difference))
+        w, w_ = rescale(similarity), rescale(difference)
         optimiser = torch.optim.Adam(f_t.parameters(), lr=settings.lr, fused=True)
         next_batch = batches(index, settings.batch, np.random.default_rng(seed))
         history: dict[str, list[float]] = {"L_d1": [], "L_d2": []}
@@ -99,7 +102,10 @@ def train_target(
             for step in range(settings.steps):
                 batch = next_batch()
                 z = d(f_t(vectors(batch)))
-                one, two = l_d1(z, w[batch], w_[batch], n_source), l_d2(z, w[batch], w_[batch], n_source)
+                of_batch = w[batch], w_[batch]
+                if settings.rescale == "batch":
+                    of_batch = rescale(similarity[batch]), rescale(difference[batch])
+                one, two = l_d1(z, *of_batch, n_source), l_d2(z, *of_batch, n_source)
                 optimiser.zero_grad()
                 (one + settings.beta * two).backward()  # type: ignore[no-untyped-call]
                 optimiser.step()

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from ...config import Config
 from ...errors import InputError
-from ..vendor import LATENT
+from ..vendor import LATENT, members_of
 
 PIECE = 4096  # rows that a network takes at once outside training
 
@@ -83,6 +83,17 @@ def in_pieces(network: Callable[[Tensor], Tensor], vectors: Callable[[Any], Tens
     """network(vectors(index)) without gradients, 4,096 rows at a time: memory does not depend on their number."""
     with torch.no_grad():
         return torch.cat([network(vectors(index[i : i + PIECE])) for i in range(0, len(index), PIECE)])
+
+
+def balanced_batches(index: np.ndarray, y: np.ndarray, size: int, rng: np.random.Generator) -> Callable[[], np.ndarray]:
+    """Endless batches of one size: each sample is of any class with the same chance, then any of its class."""
+    members = [index[mine] for mine in members_of(y[index])]
+
+    def take() -> np.ndarray:
+        chosen = rng.integers(len(members), size=size)
+        return np.asarray([members[c][rng.integers(len(members[c]))] for c in chosen])
+
+    return take
 
 
 def batches(index: np.ndarray, size: int, rng: np.random.Generator) -> Callable[[], np.ndarray]:

@@ -26,7 +26,7 @@ from ...data.samples import Matrix
 from ..settings import ProcurementSettings, TrainingSet
 from ..vendor import SourceNetworks, members_of
 from .latent import latent_negatives
-from .networks import D, arrays, batches, in_pieces, learnable, make_f, make_g, torch_device
+from .networks import D, arrays, balanced_batches, batches, in_pieces, learnable, make_f, make_g, torch_device
 from .priors import ClassPriors
 
 ROUNDS = 3  # at least: one before the first priors, two with all losses
@@ -109,7 +109,10 @@ def _train(
         name: torch.optim.Adam([p for m in modules for p in m.parameters()], lr=settings.lr, fused=True)
         for name, modules in {"L_CE": (f, d), "L_v": (f, g), "L_u": (f, g), "L_p": (f,)}.items()
     }
-    next_positive = batches(train, settings.batch, rng)
+    if settings.balanced:
+        next_positive = balanced_batches(train, data.y, min(settings.batch, len(train)), rng)
+    else:
+        next_positive = batches(train, settings.batch, rng)
     next_negative = batches(np.arange(0 if y_n is None else len(y_n)), settings.negative_batch, rng)
     some = some_of_each(train, data.y, PRIORS)
     y_all = torch.from_numpy(data.y.astype(np.int64)).to(device)
@@ -137,7 +140,7 @@ def _train(
     def step(iteration: int) -> None:
         nonlocal priors, latent
         if iteration and iteration % settings.update_every == 0:
-            u = in_pieces(f.eval(), vectors, some)
+            u = in_pieces(f.train(settings.training_priors), vectors, some)
             priors = ClassPriors(u, y_all[some], classes)
             if data.kind != "composite":
                 latent = latent_negatives(
