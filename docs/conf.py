@@ -58,7 +58,7 @@ def commands() -> str:
 
 def measurements() -> str:
     """Every file of measured results as a table, with its provenance."""
-    text = ["# Measured data", "Every file of `benchmarks/results/`, with the version, date, commit, command and seeds."]
+    text = ["# Measured data", "Every file of `benchmarks/results/`, with version, date, commit, command and seeds."]
     for file in sorted(RESULTS.glob("*.csv")):
         options = ":header-rows: 1\n:class: measured"
         text.append(f"## {file.stem}\n\n```{{csv-table}}\n:file: ../../benchmarks/results/{file.name}\n{options}\n```")
@@ -67,7 +67,8 @@ def measurements() -> str:
 
 def relink(app: object, relative_path: Path, parent_docname: str, content: list[str]) -> None:
     """Links of a file at the top of the project, as they are from a page of the site."""
-    content[0] = content[0].replace("](examples/README.md", "](examples.md").replace("](benchmarks/", "](../benchmarks/")
+    for old, new in (("](examples/README.md", "](examples.md"), ("](benchmarks/", "](../benchmarks/")):
+        content[0] = content[0].replace(old, new)
     content[0] = re.sub(r"\[([^]]+)\]\([\w.-]+\.(?:cff|lock|json|py|ipynb|sh)\)", r"\1", content[0])  # not pages
     content[0] = re.sub(r"\]\((?:\.\./)?docs/", "](", content[0])
     for name, page in PAGES.items():
