@@ -11,9 +11,10 @@ from typing import Any
 import usfda
 
 HERE = Path(__file__).parent
-GENERATED = HERE / "generated"  # what the program tells of itself, written anew in every build
+GENERATED = HERE / "generated"  # made from the program and from its measured results, in every build
+RESULTS = HERE.parent / "benchmarks" / "results"
 
-project = "mixture"
+project = "usfda"
 version = release = usfda.__version__
 copyright = "the usfda developers"
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon", "sphinx_copybutton"]
@@ -55,9 +56,19 @@ def commands() -> str:
     return subprocess.run(args, check=True, capture_output=True, text=True, cwd=HERE).stdout
 
 
+def measurements() -> str:
+    """Every file of measured results as a table, with its provenance."""
+    text = ["# Measured data", "Every file of `benchmarks/results/`, with version, date, commit, command and seeds."]
+    for file in sorted(RESULTS.glob("*.csv")):
+        options = ":header-rows: 1\n:class: measured"
+        text.append(f"## {file.stem}\n\n```{{csv-table}}\n:file: ../../benchmarks/results/{file.name}\n{options}\n```")
+    return "\n\n".join(text) + "\n"
+
+
 def relink(app: object, relative_path: Path, parent_docname: str, content: list[str]) -> None:
     """Links of a file at the top of the project, as they are from a page of the site."""
-    content[0] = content[0].replace("](examples/README.md", "](examples.md")
+    for old, new in (("](examples/README.md", "](examples.md"), ("](benchmarks/", "](../benchmarks/")):
+        content[0] = content[0].replace(old, new)
     content[0] = re.sub(r"\[([^]]+)\]\([\w.-]+\.(?:cff|lock|json|py|ipynb|sh)\)", r"\1", content[0])  # not pages
     content[0] = re.sub(r"\]\((?:\.\./)?docs/", "](", content[0])
     for name, page in PAGES.items():
@@ -72,8 +83,9 @@ def relink_page(app: object, docname: str, content: list[str]) -> None:
 
 
 def setup(app: Any) -> None:
-    """Write the generated page, and mend links between the site and the top of the project."""
+    """Write the generated pages, and correct links between the site and the top of the project."""
     GENERATED.mkdir(exist_ok=True)
     (GENERATED / "commands.md").write_text(commands())
+    (GENERATED / "measurements.md").write_text(measurements())
     app.connect("include-read", relink)
     app.connect("source-read", relink_page)

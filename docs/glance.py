@@ -1,9 +1,9 @@
-"""The picture of the README: vendor, file, client, label or unknown, on real digits of the demo.
+"""The picture of the README: vendor, file, client, label or unknown, on digits of the demo.
 
 usfda demo --out demo-out
 python docs/glance.py demo-out docs/glance.png
 
-Nothing is arranged by hand: the client's images are the first of each class, with what the demo's model says of them.
+Nothing is chosen by hand: the client's images are the first of each class, with the labels of the demo's model.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ EACH = 2  # images of a class at the client's
 
 
 def figure(file: Path, caption: str, kind: str = "") -> str:
-    """A picture with a word below it."""
+    """A picture with its label below it."""
     data = base64.b64encode(file.read_bytes()).decode()
     picture = f'<img src="data:image/png;base64,{data}">'
     return f'<figure class="{kind}">{picture}<figcaption>{html.escape(caption)}</figcaption></figure>'

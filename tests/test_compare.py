@@ -506,7 +506,7 @@ def test_the_docs_list_the_baselines() -> None:
 
 
 def test_the_example_of_the_docs(own: str, tmp_path: Path) -> None:
-    page = Path(__file__).parents[1] / "docs" / "own-method.md"
+    page = Path(__file__).parents[1] / "docs" / "baselines.md"
     example = page.read_text().split("```python\n")[1].split("```")[0]
     (tmp_path / "mine.py").write_text(example)
     assert call(tmp_path, f"{tmp_path / 'mine.py'}:Nearest", "--seeds", "1") == 0

@@ -388,4 +388,4 @@ def test_without_usfda(models: dict[str, Model], tmp_path: Path) -> None:
         assert label == own.label
         assert float(score) == pytest.approx(own.score, abs=2e-4)
     gone = subprocess.run([python, "-I", "-c", "import usfda"], capture_output=True, text=True, check=False)
-    assert "No module named 'mixture'" in gone.stderr
+    assert "No module named 'usfda'" in gone.stderr

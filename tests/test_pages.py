@@ -7,6 +7,7 @@ its calls of usfda are still checked for commands and options that do not exist.
 
 from __future__ import annotations
 
+import csv
 import doctest
 import json
 import os
@@ -211,12 +212,12 @@ def test_scripts_that_pages_name_exist() -> None:
 
 def test_the_page_of_http_has_every_route(models: Path) -> None:
     with running(models / "client.usfda") as port:
-        told = client(port).get("/openapi.json").json()["paths"]
+        described = client(port).get("/openapi.json").json()["paths"]
     page = (TOP / "docs" / "http.md").read_text()
-    for path, verbs in told.items():
+    for path, verbs in described.items():
         for verb in verbs:
             route = re.sub(r"{\w+}", "SHA256", f"`{verb.upper()} {path}`")
-            assert route in page, f"docs/http.md does not tell of {route}"
+            assert route in page, f"docs/http.md does not name {route}"
 
 
 def test_the_pages_name_every_key_of_what_is_written(place: Path) -> None:
@@ -224,13 +225,13 @@ def test_the_pages_name_every_key_of_what_is_written(place: Path) -> None:
     usfda = [sys.executable, "-m", "usfda", "--quiet"]
     subprocess.run([*usfda, "predict", "client.usfda", "new-photos", "-o", "labels.csv"], check=True)
     columns = (place / "labels.csv").read_text().partition("\n")[0].split(",")
-    page = (TOP / "docs" / "inputs.md").read_text()
+    page = (TOP / "docs" / "formats.md").read_text()
     assert [name for name in columns if f"`{name}`" not in page] == []
     subprocess.run(
         [*usfda, "adapt", "vendor.usfda", "new-photos", "-o", "new.usfda", "--json", "found.json"], check=True
     )
     found = json.loads((place / "found.json").read_text())
-    page = (TOP / "docs" / "model-file.md").read_text().split("\n## What an adaptation found\n")[1]
+    page = page.split("\n## What an adaptation found\n")[1]
     assert [name for name in (*found, *found["check"]) if f"`{name}`" not in page] == []
 
 
@@ -243,25 +244,36 @@ def test_a_table_in_two_places_is_the_same() -> None:
     """A reader finds it where it is needed; it is written once and copied."""
     marks = "<!-- results -->", "<!-- end of results -->"
     assert between("README.md", *marks) == between("docs/results.md", *marks)
-    marks = "<!-- table -->", "<!-- end of table -->"
-    assert between("docs/results/compare-open-partial.md", *marks) == between("docs/results.md", *marks)
 
 
-def test_figures_of_the_reproduction_are_those_of_its_pages() -> None:
-    """What a row says was found here stands on one of the pages that it links to."""
-    table = (TOP / "docs" / "reproduction.md").read_text().split("\n## Point by point\n")[1].split("\n**")[0]
-    rows = [row for row in table.splitlines() if "](results/" in row]
-    assert len(rows) > 10
+def test_figures_of_the_reproduction_are_those_of_their_data() -> None:
+    """What a row says was found here is, rounded, in one of the files that it links to."""
+    table = (TOP / "docs" / "results.md").read_text().split("\n## The paper's method\n")[1].split("\n## ")[0]
+    rows = [row for row in table.splitlines() if row.startswith("|") and "](../benchmarks/results/" in row]
+    assert len(rows) > 6
     for row in rows:
-        here = row.replace("\\|", "").split("|")[2]
-        pages = [(TOP / "docs" / name).read_text() for name in re.findall(r"\]\((results/[\w-]+\.md)\)", row)]
-        for figure in re.findall(r"\d+\.\d+", here):
-            assert any(re.search(rf"(?<![\d.]){re.escape(figure)}(?!\d)", page) for page in pages), f"{figure}: {row}"
+        here = row.split("|")[2]
+        files = [TOP / "docs" / name for name in re.findall(r"\]\((\S+\.csv)\)", row)]
+        cells = [cell for file in files for line in csv.reader(file.open()) for cell in line]
+        measured = [float(cell) for cell in cells if re.fullmatch(r"-?\d+(\.\d+)?", cell)]
+        for figure in re.findall(r"\d+\.\d+", re.sub(r"\]\(.*?\)", "", here)):
+            digits = len(figure.partition(".")[2])
+            assert any(round(value, digits) == float(figure) for value in measured), f"{figure}: {row}"
+
+
+def test_measured_results_say_where_they_come_from() -> None:
+    files = list((TOP / "benchmarks" / "results").glob("*.csv"))
+    assert len(files) > 20
+    for file in files:
+        head, *rows = csv.reader(file.open())
+        assert head[-5:] == ["version", "date", "commit", "command", "seeds"], file.name
+        assert len(set(head)) == len(head), file.name
+        assert {len(row) for row in rows} == {len(head)}, file.name
 
 
 def test_the_table_of_limits_is_true() -> None:
     """The figures of each row are what the names before them stand for, and no limit is missing."""
-    table = (TOP / "docs" / "service.md").read_text().split("\n## Limits\n")[1].split("\n## ")[0]
+    table = (TOP / "docs" / "http.md").read_text().split("\n## Limits\n")[1].split("\n## ")[0]
     cells = [row.split("|") for row in table.splitlines() if row.startswith("| `")]
     rows = {tuple(re.findall(r"`(\w+)`", row[1])): row[2] for row in cells}
     fields = vars(Limits())

@@ -1,4 +1,4 @@
-"""T_avg, T_unk, H, AUROC, calibration, one-shot (docs/metrics.md). All in percent, None where undefined."""
+"""T_avg, T_unk, H, AUROC, calibration, one-shot (docs/formats.md). All in percent, None where undefined."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def evaluate(
     Returns
     -------
     dict
-        In percent, None where undefined; docs/metrics.md explains each. ``shared_classes`` and ``private_classes`` are
+        In percent, None where undefined; docs/formats.md explains each. ``shared_classes`` and ``private_classes`` are
         those of the samples, ``suspects`` pairs of a private one with the class of the model that it may be.
         ``class_means`` and ``source_network`` have the same metrics of these decisions, None where the file lacks
         them, and ``uses`` is the name of the decision that the model uses: one of the two, or ``adapted``.

@@ -16,6 +16,7 @@ from ..errors import InputError
 from ..experiments import EXPERIMENTS, get_experiment
 from ..experiments.baselines import BASELINES
 from ..experiments.protocols import FAMILIES, PROTOCOLS
+from ..text.commands import command
 from ..text.words import count
 from .arguments import Backbone, pairs_of
 from .output import console, out

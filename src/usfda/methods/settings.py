@@ -21,7 +21,7 @@ FEW = 16  # samples; with fewer, method usfda neither rescales w nor fits BatchN
 
 @dataclass(frozen=True)
 class MixtureSettings:
-    """Defaults of method ``mixture`` (docs/usfda.md)."""
+    """Defaults of method ``mixture`` (docs/mixture.md)."""
 
     most: int = 5000  # samples that the decision and the centres are fitted to, so that time and memory stay linear
     neighbours: int = 10  # of a sample, and at most half of a class's share of the target
@@ -44,7 +44,7 @@ class MixtureSettings:
 
 @dataclass(frozen=True)
 class ProcurementSettings:
-    """Defaults of the vendor's stage; docs/method.md says how they were chosen."""
+    """Defaults of the vendor's stage; docs/usfda.md says how they were chosen."""
 
     iterations: int = 0  # turns of all losses together; 0: rounds until held-out source accuracy rises no more
     update_every: int = 100  # iterations of a round, after which the class priors are updated: F_s separates by then
@@ -84,7 +84,7 @@ class ProcurementSettings:
 
 @dataclass(frozen=True)
 class UsfdaSettings:
-    """Defaults of method ``usfda``; docs/method.md says how they were chosen."""
+    """Defaults of method ``usfda``; docs/usfda.md says how they were chosen."""
 
     steps: int = 200  # the last one counts; any number from 100 to 400 gives the same mean on Office-31
     batch: int = 64  # as in the ports of the authors' code

@@ -115,7 +115,7 @@ class Mixture(Baseline):
 
 
 class Usfda(Mixture):
-    """Kundu et al., Universal Source-Free Domain Adaptation, CVPR 2020, to the letter (docs/method.md)."""
+    """Kundu et al., Universal Source-Free Domain Adaptation, CVPR 2020, to the letter (docs/usfda.md)."""
 
     rejects = "a negative class is the most probable"
     Settings = UsfdaMethodSettings

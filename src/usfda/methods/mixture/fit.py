@@ -1,4 +1,4 @@
-"""Method ``mixture``: the target as a mixture of source classes and of clusters that are none of them (docs/usfda.md).
+"""Method ``mixture``: the target as a mixture of source classes and of clusters of unknown samples (docs/mixture.md).
 
 1. Every sample moves towards its mutual neighbours, v; S_ic = v_i·P_c is its similarity to source class c.
 2. A splitter tells known samples from unknown ones: the learned decision (``learned.py``), or two components alone.

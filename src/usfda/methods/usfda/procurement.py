@@ -1,6 +1,6 @@
 """The vendor's networks: F_s, D and G learn the source classes and what is none of them (method ``usfda``).
 
-Four losses take turns, one per iteration, each with an Adam optimiser of its own (docs/method.md):
+Four losses take turns, one per iteration, each with an Adam optimiser of its own (docs/usfda.md):
 
     L_CE (F_s, D)  −log ŷ_s − α·log ŷ_n        one softmax over K = |C_s| + |C_n|
     L_v  (F_s, G)  |v_s − G(F_s(v_s))|          positives
