@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .report.build import write_report
     from .stages.adapt import adapt
     from .stages.procure import procure
+    from .stages.review import Question, review
     from .stages.teach import teach
     from .tracking import get_tracker
 
@@ -33,6 +34,7 @@ _HOME = {
     "Prediction": "model",
     "PrivacySettings": "methods.privacy",
     "ProcurementSettings": "methods.settings",
+    "Question": "stages.review",
     "Quantised": "export",
     "Samples": "data.samples",
     "UsfdaClassifier": "estimator",
@@ -43,6 +45,7 @@ _HOME = {
     "get_tracker": "tracking",
     "load": "model",
     "procure": "stages.procure",
+    "review": "stages.review",
     "teach": "stages.teach",
     "write_report": "report.build",
 }
@@ -58,6 +61,7 @@ __all__ = [
     "PrivacySettings",
     "ProcurementSettings",
     "Quantised",
+    "Question",
     "Samples",
     "UsfdaClassifier",
     "UsfdaSettings",
@@ -67,6 +71,7 @@ __all__ = [
     "get_tracker",
     "load",
     "procure",
+    "review",
     "teach",
     "write_report",
 ]

@@ -57,6 +57,7 @@ from .output import (
     writer_of,
 )
 from .report import report
+from .review import review
 from .serve import serve
 from .sign import sign, verify
 from .stages import adapt, procure
@@ -267,6 +268,7 @@ def inspect(
         out.print(printable(f"{key:<16} {text}"))
 
 
+app.command(no_args_is_help=True)(review)
 app.command(no_args_is_help=True)(teach)
 app.command(no_args_is_help=True)(report)
 app.command(no_args_is_help=True)(export)

@@ -170,9 +170,9 @@ class MixtureHead(Head):
 
     p(j|z) = (1 − q)·softmax_j(τ·z·C_j + log m_j) with centres C_j and masses m_j, z centred on the target's mean. The
     outlier component, q = σ(τ·(f − max_j z·C_j)), has samples that are similar to none of them. The probability of
-    unknown is the sum over the clusters and q. The head decides by these alone. The coreset of the target (means of x̃
-    over small groups of neighbouring samples, and the number of samples in each) is kept for updates, which find taught
-    classes by their means, and for teaching.
+    unknown is the sum over the clusters and q; a cluster that a review merged with a class counts as that class. The
+    head decides by these alone. The coreset of the target (means of x̃ over small groups of neighbouring samples, and
+    the number of samples in each) is kept for updates, which find taught classes by their means, and for teaching.
     """
 
     name = "mixture"
@@ -188,6 +188,7 @@ class MixtureHead(Head):
     counts: np.ndarray
     taught_means: np.ndarray  # means of the taught classes
     outlier: np.ndarray  # f; 0 in older files, which have no outlier component
+    assigned: np.ndarray | None = None  # of each cluster: the class that it is merged with, or −1
 
     @property
     def taught(self) -> int:
@@ -198,6 +199,12 @@ class MixtureHead(Head):
     def classes(self) -> int:
         """Of the source and taught: so many components come before those of the clusters."""
         return len(self.class_statistics.means) + self.taught
+
+    @property
+    def merged(self) -> dict[int, int]:
+        """Clusters, from 1, that are merged with a class, and that class."""
+        found = [] if self.assigned is None else self.assigned.astype(int).tolist()
+        return {cluster: name for cluster, name in enumerate(found, 1) if name >= 0}
 
     def components_of(self, z: np.ndarray) -> np.ndarray:
         """p(j|z) over the classes and the clusters and, last, outliers."""
@@ -220,6 +227,9 @@ class MixtureHead(Head):
         """The probabilities and the most probable cluster, 0 for outliers, computed from the components once."""
         p, classes = self.components(v), self.classes
         unknown = np.roll(p[:, classes:], 1, axis=1)  # outliers first, so that they are cluster 0
+        for cluster, name in self.merged.items():
+            p[:, name] += unknown[:, cluster]
+            unknown[:, cluster] = 0
         return np.column_stack([p[:, :classes], unknown.sum(1)]), unknown.argmax(1)
 
     def latent(self, v: np.ndarray) -> np.ndarray:
@@ -232,7 +242,7 @@ class MixtureHead(Head):
         return {
             "mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale,
             "coreset": self.coreset, "counts": self.counts, "taught_means": self.taught_means,
-            "outlier": self.outlier,
+            "outlier": self.outlier, **({} if self.assigned is None else {"assigned": self.assigned}),
         }  # fmt: skip
 
     @classmethod
@@ -245,6 +255,8 @@ class MixtureHead(Head):
         if not classes + taught <= k <= classes + taught + MAX_CLUSTERS:
             raise InputError(f"its mixture has {k} components for {classes} classes and {taught} taught ones")
         fitted: dict[str, Shape] = {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": (), "outlier": ()}
+        if "assigned" in shapes:
+            fitted["assigned"] = (k - classes - taught,)
         return fitted | {"coreset": (groups, d), "counts": (groups,), "taught_means": (taught, d)}
 
     @classmethod

@@ -2,9 +2,9 @@
 
 1. *Draw.* Every sample i has a known probability π_i of being asked, proportional to √(P_i(1 − P_i)) with the
    probability P_i that it is known: high near the threshold. The samples are drawn systematically in the order of their
-   groups (the class of an accepted sample, the cluster of a rejected one) and of their confidence, so that the questions
-   spread over the classes, over the clusters and over the range of confidence. Each answer counts 1/π_i times, so all of
-   them serve the measurement as well as the threshold.
+   groups (the class of an accepted sample, the cluster of a rejected one) and of their confidence, so that the
+   questions spread over classes, clusters and the range of confidence. Each answer counts 1/π_i times, so all of them
+   serve the measurement as well as the threshold.
 2. *Choose.* The log-odds of being known are a Gaussian process,
 
        f_i = β·z_i + a + b·z_i + u_g(i),    a, b, u_g ~ N(0, ·),
@@ -13,8 +13,9 @@
    decision, and an answer says most about its own group. The posterior (Laplace's approximation) gives P_i, these the
    expected H of every threshold. The hypotheses that nothing is unknown, or nothing known, are weighed against it by
    their evidence. A cluster whose answers name one class is merged with it where that raises the expected figure.
-3. *Measure.* Shares are weighted by 1/π_i. Their 90 % intervals are those of Clopper and Pearson with the effective
-   sample size (Korn and Graubard, 1998); that of H follows from draws of both shares.
+3. *Measure.* Shares are weighted by 1/π_i. Whether the decision is right for an answered sample is found without its
+   own answer (``without_each``). The 90 % intervals are those of Clopper and Pearson with the effective sample size
+   (Korn and Graubard, 1998); that of H follows from draws of both shares.
 """
 
 from __future__ import annotations
@@ -233,6 +234,14 @@ def choose(decided: Decided, answers: Answers, most_rejected: float = 1.0) -> Ch
     allowed = rejected <= max(most_rejected, rejected[0])
     best = int(np.argmax(np.where(allowed, expected, -1.0)))
     return Choice(float(candidates[best if expected[best] > expected[0] + s.margin else 0]), merged)
+
+
+def without_each(decided: Decided, answers: Answers, most_rejected: float = 1.0) -> list[Choice]:
+    """For each answer, the choice by all others: what they decide for its sample is no result of fitting to it."""
+    rest = ~np.eye(len(answers.rows), dtype=bool)
+    return [
+        choose(decided, Answers(answers.rows[k], answers.truth[k], answers.probability[k]), most_rejected) for k in rest
+    ]
 
 
 @dataclass(frozen=True)
