@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .report.build import write_report
     from .stages.adapt import adapt
     from .stages.procure import procure
+    from .stages.review import Question, review
     from .stages.teach import teach
     from .text.findings import describe
     from .tracking import get_tracker
@@ -34,6 +35,7 @@ _HOME = {
     "Prediction": "model",
     "PrivacySettings": "methods.privacy",
     "ProcurementSettings": "methods.settings",
+    "Question": "stages.review",
     "Quantised": "export",
     "Samples": "data.samples",
     "UsfdaClassifier": "estimator",
@@ -45,6 +47,7 @@ _HOME = {
     "get_tracker": "tracking",
     "load": "model",
     "procure": "stages.procure",
+    "review": "stages.review",
     "teach": "stages.teach",
     "write_report": "report.build",
 }
@@ -60,6 +63,7 @@ __all__ = [
     "PrivacySettings",
     "ProcurementSettings",
     "Quantised",
+    "Question",
     "Samples",
     "UsfdaClassifier",
     "UsfdaSettings",
@@ -70,6 +74,7 @@ __all__ = [
     "get_tracker",
     "load",
     "procure",
+    "review",
     "teach",
     "write_report",
 ]

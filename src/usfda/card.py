@@ -127,6 +127,51 @@ class SsmCounts(TypedDict):
     histogram: list[Count]
 
 
+class MeasuredFigure(TypedDict):
+    """A figure that answers measured, in percent, None where no answer bears on it, and its 90 % interval."""
+
+    value: Percent | None
+    interval: Annotated[list[Percent], Meta(min_length=2, max_length=2)]
+
+
+class Measured(TypedDict):
+    """What a review measured."""
+
+    shared_accuracy: MeasuredFigure
+    t_unk: MeasuredFigure
+    h_score: MeasuredFigure
+
+
+class AnswerCounts(TypedDict):
+    """Answers of a review: the best class is right, it is another one, it is none of them, skipped."""
+
+    right: Count
+    other: Count
+    none: Count
+    skipped: Count
+
+
+class BeforeReview(TypedDict):
+    """What ``--forget-review`` restores."""
+
+    strictness: Share
+    unknown_share: Percent
+    clusters: NotRequired[dict[ClusterNumber, Count]]
+    outliers: NotRequired[Count]
+
+
+class ReviewCard(TypedDict):
+    """A person's answers for some images of the target, as statistics alone."""
+
+    asked: Count
+    answered: Count
+    answers: AnswerCounts
+    threshold: Share
+    merged: dict[ClusterNumber, str]
+    measured: Measured
+    before: BeforeReview
+
+
 class Deployment(TypedDict):
     """The client's stage."""
 
@@ -151,6 +196,7 @@ class Deployment(TypedDict):
     history: NotRequired[Losses]
     ssm: NotRequired[SsmCounts]
     check: NotRequired[Check]
+    review: NotRequired[ReviewCard]
 
 
 class BackboneCard(TypedDict):
@@ -182,6 +228,19 @@ def read_card(values: dict[str, Any]) -> FileCard:
         return msgspec.convert(values, FileCard)
     except msgspec.ValidationError as error:
         raise InputError(f"its card is not valid: {error}") from None
+
+
+def check_review(review: ReviewCard, classes: set[str]) -> None:
+    """Raise an error where numbers of a review contradict each other, or it names other classes."""
+    if review["answered"] > review["asked"] or sum(review["answers"].values()) > review["asked"]:  # type: ignore[arg-type]
+        raise InputError("its review has more answers than questions")
+    if not set(review["merged"].values()) <= classes:
+        raise InputError("its review names other classes than its card")
+    for figure in review["measured"].values():
+        low, high = figure["interval"]  # type: ignore[index]
+        value = figure["value"]  # type: ignore[index]
+        if not low <= (low if value is None else value) <= high:
+            raise InputError("its review has a figure outside its interval")
 
 
 def canonical(procurement: Procurement | dict[str, Any]) -> Procurement:

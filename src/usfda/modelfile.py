@@ -27,7 +27,7 @@ from typing import IO, Any, NamedTuple
 import numpy as np
 import safetensors.numpy
 
-from .card import FileCard, read_card
+from .card import FileCard, check_review, read_card
 from .data.reading import check_class_names
 from .errors import InputError
 from .files import atomic_write, is_file
@@ -55,7 +55,7 @@ MESSAGE = 400  # characters of a message that may repeat what stands in a file
 
 # What a group of the coreset stands for, two samples or more; a cosine; shares.
 RANGES = {
-    "mixture.counts": (1.99, MAX_COUNT), "mixture.outlier": (0, 1.001),
+    "mixture.counts": (1.99, MAX_COUNT), "mixture.outlier": (0, 1.001), "mixture.assigned": (-1, MAX_CLASSES),
     "classifier.share": (0, 1.001), "classifier.share_centred": (0, 1.001),
 }  # fmt: skip
 
@@ -135,6 +135,7 @@ def read_model_file(path: Path, sha256: str | None = None) -> ModelFile:
             raise InputError("was exchanged while its signature was checked")
         tensors = _read_tensors(contents["tensors.safetensors"], places)
         tensors |= {name: np.zeros(shape, np.float32) for name, shape in added.items()}
+        _check_assigned(tensors.get(f"{MixtureHead.part}.assigned"), len(card["classes"]) + len(_taught(card)))
         return ModelFile(card, tensors, contents.get("backbone.onnx"))
 
 
@@ -318,6 +319,8 @@ def _check_card(values: dict[str, Any]) -> FileCard:
     if deployed is not None and not set(deployed.get("joined", ())) <= set(classes):
         raise InputError("its card names other classes as those that were added to")
     taught = _taught(card)
+    if deployed is not None and "review" in deployed:
+        check_review(deployed["review"], {*classes, *taught})
     check_class_names(taught)
     if set(taught) & set(classes) or len(classes) + len(taught) > MAX_CLASSES:
         raise InputError(f"its card must name 2 to {MAX_CLASSES:,} different classes")
@@ -397,6 +400,12 @@ def _read_tensors(content: bytes, places: Mapping[str, Place]) -> dict[str, np.n
             raise InputError(f"its tensor {name} has values that cannot be")
         tensors[name] = values.reshape(shape)
     return tensors
+
+
+def _check_assigned(assigned: np.ndarray | None, classes: int) -> None:
+    """Raise an error unless clusters are merged with classes that are there."""
+    if assigned is not None and not np.isin(assigned, np.arange(-1, classes)).all():
+        raise InputError("its mixture merges clusters with classes that it does not have")
 
 
 def _tensor_layout(shapes: Mapping[str, Shape], classes: int, head: str) -> dict[str, Shape]:

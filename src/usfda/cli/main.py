@@ -56,6 +56,7 @@ from .output import (
     writer_of,
 )
 from .report import report
+from .review import review
 from .serve import serve
 from .sign import sign, verify
 from .stages import adapt, procure
@@ -265,6 +266,7 @@ def inspect(
     say(*(f"{key:<16} {value}" for key, value in lines))
 
 
+app.command(cls=PlainCommand, no_args_is_help=True)(review)
 app.command(cls=PlainCommand, no_args_is_help=True)(teach)
 app.command(cls=PlainCommand, no_args_is_help=True)(report)
 app.command(cls=PlainCommand, no_args_is_help=True)(export)

@@ -176,9 +176,9 @@ class MixtureHead(Head):
 
     p(j|z) = (1 − q)·softmax_j(τ·z·C_j + log m_j) with centres C_j and masses m_j, z centred on the target's mean. The
     outlier component, q = σ(τ·(f − max_j z·C_j)), has samples that are similar to none of them. The probability of
-    unknown is the sum over the clusters and q. The head decides by these alone. The coreset of the target (means of x̃
-    over small groups of neighbouring samples, and the number of samples in each) is kept for updates, which find taught
-    classes by their means, and for teaching.
+    unknown is the sum over the clusters and q; a cluster that a review merged with a class counts as that class. The
+    head decides by these alone. The coreset of the target (means of x̃ over small groups of neighbouring samples, and
+    the number of samples in each) is kept for updates, which find taught classes by their means, and for teaching.
     """
 
     name = "mixture"
@@ -195,6 +195,7 @@ class MixtureHead(Head):
     counts: np.ndarray
     taught_means: np.ndarray  # means of the taught classes
     outlier: np.ndarray  # f; 0 in older files, which have no outlier component
+    assigned: np.ndarray | None = None  # of each cluster: the class that it is merged with, or −1
 
     @property
     def taught(self) -> int:
@@ -209,7 +210,14 @@ class MixtureHead(Head):
     def reordered(self, order: np.ndarray) -> MixtureHead:
         """The same head with its clusters in another order: ``order`` has their positions, from 0."""
         rows = np.concatenate([np.arange(self.classes), self.classes + order])
-        return replace(self, centres=self.centres[rows], bias=self.bias[rows])
+        assigned = None if self.assigned is None else self.assigned[order]
+        return replace(self, centres=self.centres[rows], bias=self.bias[rows], assigned=assigned)
+
+    @property
+    def merged(self) -> dict[int, int]:
+        """Clusters, from 1, that are merged with a class, and that class."""
+        found = [] if self.assigned is None else self.assigned.astype(int).tolist()
+        return {cluster: name for cluster, name in enumerate(found, 1) if name >= 0}
 
     def components_of(self, z: np.ndarray) -> np.ndarray:
         """p(j|z) over the classes and the clusters and, last, outliers."""
@@ -232,6 +240,9 @@ class MixtureHead(Head):
         """The probabilities and the most probable cluster, 0 for outliers, computed from the components once."""
         p, classes = self.components(v), self.classes
         unknown = np.roll(p[:, classes:], 1, axis=1)  # outliers first, so that they are cluster 0
+        for cluster, name in self.merged.items():
+            p[:, name] += unknown[:, cluster]
+            unknown[:, cluster] = 0
         return np.column_stack([p[:, :classes], unknown.sum(1)]), unknown.argmax(1)
 
     def of_cluster(self, v: np.ndarray, cluster: int) -> np.ndarray:
@@ -248,7 +259,7 @@ class MixtureHead(Head):
         return {
             "mean": self.mean, "centres": self.centres, "bias": self.bias, "scale": self.scale,
             "coreset": self.coreset, "counts": self.counts, "taught_means": self.taught_means,
-            "outlier": self.outlier,
+            "outlier": self.outlier, **({} if self.assigned is None else {"assigned": self.assigned}),
         }  # fmt: skip
 
     @classmethod
@@ -261,6 +272,8 @@ class MixtureHead(Head):
         if not classes + taught <= k <= classes + taught + MAX_CLUSTERS:
             raise InputError(f"its mixture has {k} components for {classes} classes and {taught} taught ones")
         fitted: dict[str, Shape] = {"mean": (d,), "centres": (k, d), "bias": (k,), "scale": (), "outlier": ()}
+        if "assigned" in shapes:
+            fitted["assigned"] = (k - classes - taught,)
         return fitted | {"coreset": (groups, d), "counts": (groups,), "taught_means": (taught, d)}
 
     @classmethod

@@ -5,6 +5,7 @@ Only what takes the same inputs in every opset from 13 on is used, so that a bac
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -79,7 +80,9 @@ def probability(add: Graph, head: Head, v: str) -> tuple[str, str]:
             )
         case MixtureHead():
             z = _whiten(add, head.class_statistics, head.mean, v)
-            return _of_centres(add, z, head.centres, head.bias, float(head.scale), head.classes, head.outlier)
+            return _of_centres(
+                add, z, head.centres, head.bias, float(head.scale), head.classes, head.outlier, head.merged
+            )
     raise InputError(f"a model with head {head.name} cannot be exported; adapt it again with this version of usfda")
 
 
@@ -114,13 +117,23 @@ def _of_centres(
     scale: float,
     classes: int,
     outlier: np.ndarray = NO_OUTLIER,
+    merged: Mapping[int, int] | None = None,
 ) -> tuple[str, str]:
-    """softmax(τ·z·C + b); what comes after the classes, which may be nothing, is summed up, with the outliers."""
+    """softmax(τ·z·C + b); what comes after the classes, which may be nothing, is summed up, with the outliers.
+
+    Of the clusters there, from 1, some may be merged with a class.
+    """
     cosine = add("Gemm", z, centres, transB=1)
     tau, one = (np.asarray(value, np.float32) for value in (scale, 1))
     p = add("Softmax", add("Add", add("Mul", cosine, tau), bias), axis=1)
     is_unknown = (np.arange(len(bias)) >= classes).astype(np.float32)
-    known, unknown = add.columns(p, 0, classes), add.row_sums(add("Mul", p, is_unknown))
+    known = add.columns(p, 0, classes)
+    if merged:
+        counts_as = np.eye(len(bias), classes, dtype=np.float32)
+        for cluster, name in merged.items():
+            counts_as[classes + cluster - 1, name], is_unknown[classes + cluster - 1] = 1, 0
+        known = add("MatMul", p, counts_as)
+    unknown = add.row_sums(add("Mul", p, is_unknown))
     if outlier == 0:
         return known, unknown
     _, best = add.largest(cosine)

@@ -39,6 +39,7 @@ from .common import (
     taught_counts,
     unknown_counts,
 )
+from .teach import settled
 
 log = logging.getLogger("usfda")
 
@@ -96,6 +97,8 @@ def adapt(
     check_choice("method", method, METHODS)
     if reject_at_most is not None and not 0 <= reject_at_most <= 1:
         raise InputError(f"reject_at_most is a share of the target, from 0 to 1, not {reject_at_most}")
+    if update:
+        model = settled(model)
     earlier = _earlier(model, method) if update else None
     if model.adapted and not update:
         log.warning(text.starts_anew(model.classes_[len(model.source_classes) :]))

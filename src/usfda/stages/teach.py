@@ -6,6 +6,7 @@ import copy
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -64,10 +65,11 @@ def teach(
     head = updatable_head(model.head)
     if head is None or was is None:
         raise InputError("only a model that was adapted with method mixture can be taught; adapt it first")
-    names = dict(names or {})
+    names = {**_merged(model, forget), **(names or {})}
     if examples is None and not names and not forget:
         raise InputError("nothing to teach: give examples, the name of a cluster, or a class to forget")
     taught: dict[str, TaughtCounts] = copy.deepcopy(was.get("taught", {}))
+    head = replace(head, assigned=None)
     if wrong := [name for name in forget if name not in taught]:
         have = f"the taught classes are {', '.join(taught)}" if taught else "none was taught"
         raise InputError(f"{wrong[0]!r} is no taught class; {have}")
@@ -115,6 +117,19 @@ def teach(
     return result
 
 
+def settled(model: Model) -> Model:
+    """The model with the clusters that a review merged as parts of their classes."""
+    return teach(model) if _merged(model) else model
+
+
+def _merged(model: Model, forget: Sequence[str] = ()) -> dict[int, str]:
+    """Clusters that a review merged, and their classes."""
+    if not isinstance(model.head, MixtureHead):
+        return {}
+    names = {cluster: model.classes_[c] for cluster, c in model.head.merged.items()}
+    return {cluster: name for cluster, name in names.items() if name not in forget}
+
+
 def _counted(
     was: Deployment, before: Model, model: Model, head: MixtureHead, taught: Mapping[str, TaughtCounts]
 ) -> Deployment:
@@ -134,6 +149,7 @@ def _counted(
     found.pop("earlier_samples", None)
     found.pop("repeated", None)
     found.pop("relabelled", None)
+    found.pop("review", None)  # its figures are those of another decision
     found["samples"] = round(float(head.counts.sum(dtype=float)))  # new and earlier ones are not distinguished
     found["unknown_share"] = _percent(share)
     found["taught"] = taught_counts(taught, model.classes_, decided, head.counts)
