@@ -87,7 +87,8 @@ def protocol(output: Path, tag: str) -> Iterator[tuple[Source, list[Target]]]:
 def adapted(source: Source, target: Target, weights: str, classifier: Any) -> Model:
     model = procure(source.X, source.classes[source.y], method="mixture", config=CONFIG)
     if classifier is not None:
-        of = fit_classifier(*classifier, source.X, source.y, len(source.classes))
+        weight, bias = classifier
+        of = fit_classifier(weight, bias, source.X, source.y, len(source.classes))
         model.vendor = Vendor(None, model.vendor.class_statistics, of)
     return memoised(adapt(model, target.X, settings={"weights": weights}, config=CONFIG))
 

@@ -25,20 +25,21 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 
 def figures(shown: str) -> list[list[float]]:
-    """T_avg, T_unk, H, shared accuracy, AUROC: before, and after adaptation."""
+    """H, T_unk, shared accuracy, …: of the class means, and after adaptation."""
     return [
         [float(x) for x in re.findall(r"\d+\.\d", line)]
+        for name in ("class means ", "adapted ")
         for line in shown.splitlines()
-        if line.startswith("│") and ("source model" in line or "adapted " in line)
+        if line.startswith(name)
     ]
 
 
-def test_the_demo_tells_the_whole_story(demo: tuple[str, Path]) -> None:
+def test_the_demo(demo: tuple[str, Path]) -> None:
     shown, folder = demo
     before, after = figures(shown)
-    assert after[2] > before[2] + 30, "H-score"
+    assert after[0] > before[0] + 15, "H"
     assert after[1] > 50, "most new digits are unknown"
-    assert after[3] > 65, "most known digits are labelled"
+    assert after[2] > 65, "most known digits are labelled"
     assert len(list((folder / "mnist").rglob("*.png"))) == 5000
     assert len(list((folder / "uci").rglob("*.png"))) == 1797
     assert load(folder / "client.usfda").adapted
@@ -47,9 +48,9 @@ def test_the_demo_tells_the_whole_story(demo: tuple[str, Path]) -> None:
 def test_it_ends_with_a_report(demo: tuple[str, Path], visit: Open) -> None:
     shown, folder = demo
     seen = visit((folder / "report.html").as_uri())
-    assert "Of 4000 images" in seen.page.locator("#lead").inner_text()
+    assert "4000" in seen.page.locator("#lead").inner_text()
     assert "class means" in seen.page.locator("#found").inner_text()
-    assert f"{figures(shown)[1][2]:.1f}" in seen.page.locator("#metrics").inner_text(), "labels are scored in it"
+    assert f"{figures(shown)[1][0]:.1f}" in seen.page.locator("#metrics").inner_text(), "labels are scored in it"
     clusters = load(folder / "client.usfda").deployment["check"]["clusters"]
     assert seen.page.locator("#clusters img").count() == 4 * min(len(clusters), 8)  # the largest ones
     assert not seen.errors

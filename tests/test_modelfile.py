@@ -30,9 +30,9 @@ from onnx import TensorProto, helper, numpy_helper
 
 from usfda import Config, InputError, Model, ProcurementSettings, UsfdaSettings, adapt, load, procure, teach
 from usfda.cli.main import main
-from usfda.cli.output import describe_model
 from usfda.modelfile import FORMAT
 from usfda.report.build import card_data
+from usfda.text.model import of_card
 
 Members = list[tuple[str, bytes]]
 Refused = Callable[..., str]
@@ -671,7 +671,8 @@ def test_no_card_ends_in_anything_but_a_refusal_or_a_clean_text(
             file = pack(tmp_path / "m.usfda", [("card.json", json.dumps(other).encode()), *members[1:]])
             try:
                 model = load(file)
-                text = " ".join(f"{key} {value}" for key, value in describe_model(model))
+                lines = of_card(model.classes_, model.head.name, model.dim, model.card, model.findings, complete=True)
+                text = " ".join(f"{key} {value}" for key, value in lines)
                 text += json.dumps(card_data(model.card), allow_nan=False)
                 code = 0
             except InputError as error:

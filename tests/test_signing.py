@@ -36,6 +36,7 @@ from usfda.modelfile import read_model_file
 from usfda.service.limits import Limits
 from usfda.service.service import Service
 from usfda.signing import sign, verify
+from usfda.text.findings import own_file
 
 Run = Callable[..., tuple[int, str, str]]
 PrivateKey = ec.EllipticCurvePrivateKey
@@ -111,7 +112,7 @@ def test_the_whole_path(run: Run, vendor: Path, tmp_path: Path, monkeypatch: pyt
     wanted = ("--require-signature", "vendor.pub")
     code, _, notes = run("adapt", "vendor.usfda", features, "-o", "client.usfda", *wanted)
     assert code == 0
-    assert "client.usfda is a file of your own, without a signature" in notes
+    assert own_file("vendor.usfda", "vendor.pub", "client.usfda") in notes
     assert run("predict", "vendor.usfda", features, *wanted)[0] == 0
     assert run("evaluate", "vendor.usfda", labelled, *wanted)[0] == 0
     for command in (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 from typing import Annotated
 
@@ -10,9 +9,7 @@ import typer
 
 from ..errors import InputError
 from .arguments import BackboneFile, ModelIn, Signed, model_of
-from .output import check_output
-
-log = logging.getLogger("usfda")
+from .output import check_output, say
 
 
 def export(
@@ -49,10 +46,12 @@ def export(
     quantised = export_onnx(ready, output, calibrate=calibrate, config=ctx.obj)
     size = f"{output.stat().st_size / 1e6:.1f} MB"
     if quantised is None:
-        log.info("%s: %s; labels as the model's, scores and probabilities within %g", output, size, TOLERANCE)
+        say(f"{output}: {size}; labels as the model's, scores and probabilities within {TOLERANCE:g}")
         return
-    log.info("%s: %s; in int8: %s", output, size, ", ".join(quantised.operators))
-    log.info("  on the %d images that it was calibrated with, and perhaps less on others:", quantised.images)
-    log.info("  %.1f %% have the same label as in float32", 100 * quantised.agreement)
-    log.info("  their score differs by %.3f on average", quantised.difference)
-    log.info("  %.2f times the speed of float32, one image at a time on this machine", quantised.speed)
+    say(
+        f"{output}: {size}; in int8: {', '.join(quantised.operators)}",
+        f"  on the {quantised.images} images that it was calibrated with, and perhaps less on others:",
+        f"  {100 * quantised.agreement:.1f} % have the same label as in float32",
+        f"  their score differs by {quantised.difference:.3f} on average",
+        f"  {quantised.speed:.2f} times the speed of float32, one image at a time on this machine",
+    )

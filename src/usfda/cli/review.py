@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import logging
-import shlex
 import shutil
 import subprocess
 import sys
@@ -22,6 +21,7 @@ from ..config import Config
 from ..errors import InputError
 from ..files import atomic_write, read_json, read_text, rows_of
 from ..text import review as text
+from ..text.commands import command
 from .arguments import BackboneFile, JsonOut, PlaceOfModel, Seed, Signed, WithoutBackbone, model_of
 from .output import check_output, in_utf8, out, printable, write_json
 
@@ -76,8 +76,7 @@ def review(
         raise InputError("--write, --answers, --page and --forget-review exclude each other; give one of them")
     if output is None and write is None:
         raise InputError("name the file to write with -o")
-    check_output(output, model=True)
-    check_output(json_file, write, inputs=[*(target or []), str(model), str(answers)])
+    check_output(json_file, write, model=output, source=model, inputs=[*(target or []), answers, backbone])
     ready = model_of(model, backbone, signed_by, inputs=target or [])
     if forget:
         before = forget_review(ready)
@@ -93,8 +92,8 @@ def review(
         asked = survey.questions(count, seed)
         if write is not None:
             write_questions(write, asked)
-            command = shlex.join(["usfda", "review", str(model), *target, "--answers", str(write), "-o", "FILE"])
-            for line in text.written(write, len(asked), ready.classes_, command):
+            line = command("review", str(model), *target, "--answers", str(write), "-o", "FILE")
+            for line in text.written(write, len(asked), ready.classes_, line):
                 log.info("%s", line)
             return
         assert output is not None

@@ -17,7 +17,7 @@ from ..config import Config
 from ..data.reading import read_target
 from ..data.samples import Features, Place
 from ..errors import InputError
-from ..methods.heads import MixtureHead
+from ..methods.heads import updatable_head
 from ..methods.review import NONE, Answers, Choice, Decided, choose, draw, measure, without_each
 from ..model import Model, as_model
 from ..text import review as text
@@ -225,16 +225,17 @@ class Survey:
 
     def _merged(self, choice: Choice) -> dict[int, int]:
         """With those of earlier reviews."""
-        earlier = self.model.head.merged if isinstance(self.model.head, MixtureHead) else {}
+        mixture = updatable_head(self.model.head)
+        earlier = {} if mixture is None else mixture.merged
         return {**earlier, **choice.merged}
 
     def _decides(self, choice: Choice) -> Model:
         """The model with a choice."""
         m, head, merged = self.model, self.model.head, self._merged(choice)
-        if isinstance(head, MixtureHead) and merged:
-            clusters = len(head.bias) - head.classes
+        if (mixture := updatable_head(head)) is not None and merged:
+            clusters = len(mixture.bias) - mixture.classes
             assigned = [merged.get(cluster, NONE) for cluster in range(1, clusters + 1)]
-            head = replace(head, assigned=np.asarray(assigned, np.float32))
+            head = replace(mixture, assigned=np.asarray(assigned, np.float32))
         return Model(m.source_classes, m.vendor, head, m.backbone, m.card, m.taught, choice.threshold)
 
     def _right(self, answers: Answers, choices: list[Choice]) -> np.ndarray:
@@ -266,8 +267,8 @@ def _with(model: Model, card: ReviewCard | None, state: BeforeReview) -> Model:
     deployed.pop("review", None)
     if card is not None:
         deployed["review"] = card
-    elif isinstance(head, MixtureHead):
-        head = replace(head, assigned=None)
+    elif (mixture := updatable_head(head)) is not None:
+        head = replace(mixture, assigned=None)
     whole: Card = {**model.card, "deployment": deployed}
     return Model(model.source_classes, model.vendor, head, model.backbone, whole, model.taught, deployed["strictness"])
 

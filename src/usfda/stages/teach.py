@@ -124,9 +124,8 @@ def settled(model: Model) -> Model:
 
 def _merged(model: Model, forget: Sequence[str] = ()) -> dict[int, str]:
     """Clusters that a review merged, and their classes."""
-    if not isinstance(model.head, MixtureHead):
-        return {}
-    names = {cluster: model.classes_[c] for cluster, c in model.head.merged.items()}
+    head = updatable_head(model.head)
+    names = {} if head is None else {cluster: model.classes_[c] for cluster, c in head.merged.items()}
     return {cluster: name for cluster, name in names.items() if name not in forget}
 
 

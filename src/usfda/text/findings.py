@@ -97,12 +97,12 @@ def _update(findings: Findings) -> list[str]:
 def _estimate(findings: Findings) -> str | None:
     if findings.unknown_estimate is None or findings.unknown_interval is None:
         return None
-    of_all = " (of all samples so far)" if findings.earlier_samples else ""
+    of_all = ", of all samples so far" if findings.earlier_samples else ""
     if findings.likely_interval is None:
-        return f"{BADLY}{of_all}"
+        return BADLY
     low, high = findings.likely_interval
     likely = f"{findings.unknown_estimate:.0f} % (likely {low:.0f} to {high:.0f} %)"
-    return f"estimated share of unknown samples: {likely}{of_all}"
+    return f"estimated share of unknown samples{of_all}: {likely}"
 
 
 def _threshold(findings: Findings) -> list[str]:
@@ -119,15 +119,15 @@ def _threshold(findings: Findings) -> list[str]:
 
 def _verdict(findings: Findings, verdict: str) -> str:
     adapted, means = findings.expected.get("adapted"), findings.expected.get("class_means")
-    figures = "" if adapted is None or means is None else f" (expected H {adapted:.0f} against {means:.0f} %)"
+    figures = "" if adapted is None or means is None else f" (H {adapted:.0f} against {means:.0f} %)"
     # Of the decisions that may have been kept, that of the class means knows neither clusters nor taught classes.
     kept = (
         "earlier decision is" if findings.earlier_samples or findings.clusters or findings.taught else "class means are"
     )
     return {
-        "better": f"the adapted decision is used: better than the class means{figures}",
-        "same": f"the adapted decision is used: about as good as the class means{figures}",
-        "kept": f"the {kept} used: the adapted decision is worse than the class means{figures}",
+        "better": f"the adapted decision is used: expected to be better than the class means{figures}",
+        "same": f"the adapted decision is used: expected to be about as good as the class means{figures}",
+        "kept": f"the {kept} used: the adapted decision is expected to be worse than the class means{figures}",
     }[verdict]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from .words import count, listed, named_counts, share
+from .words import be, count, listed, named_counts, share
 
 LOSSES = {
     "L_CE": "separates the classes and the negatives",
@@ -23,8 +23,8 @@ def answers(unknown: int, classes: Mapping[str, int], word: str) -> list[str]:
     labelled = sum(classes.values())
     samples = labelled + unknown
     lines = [
-        f"of {count(samples, word)}, {labelled} are labelled with a class and {unknown} are called unknown "
-        f"({share(100 * unknown / samples)})"
+        f"of {count(samples, word)}, {labelled} {be(labelled)} labelled with a class and {unknown} {be(unknown)} "
+        f"called unknown ({share(100 * unknown / samples)})"
     ]
     found = sorted((name for name, n in classes.items() if n), key=lambda name: -classes[name])
     if found:
@@ -41,7 +41,7 @@ def measured(shared_accuracy: float | None, t_unk: float | None) -> str:
         parts.append(f"{shared_accuracy:.0f} % of the samples of a known class are labelled correctly, on average")
     if t_unk is not None:
         parts.append(f"{t_unk:.0f} % of the samples of other classes are called unknown")
-    return f"measured with the labels: {' and '.join(parts)}"
+    return f"measured with the labels: {', and '.join(parts)}"
 
 
 def drawn(shown: int, samples: int) -> str:

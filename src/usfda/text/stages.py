@@ -37,6 +37,9 @@ def similar_name(name: str, other: str) -> str:
 
 
 def other_labels(differing: int, examples: int, place: str, label: str, right: str) -> str:
-    """Examples that are labelled otherwise after teaching; ``place`` is one of them, or empty."""
-    such = f"{place} is labelled {label} instead of {right}" if place else f"one is labelled {label} instead of {right}"
-    return f"{differing} of the {count(examples, 'example')} still have another label: {such}; more examples may help"
+    """Examples that have another label after teaching; ``place`` is one of them, or empty."""
+    such = f"{place}, " if place else ""
+    return (
+        f"examples that still have another label: {differing} of {examples}, such as {such}labelled {label} instead of "
+        f"{right}; more examples may help"
+    )

@@ -13,9 +13,14 @@ def count(n: int, word: str) -> str:
     return f"{n} {word if n == 1 else plural}"
 
 
+def be(n: int) -> str:
+    """``is`` or ``are``."""
+    return "is" if n == 1 else "are"
+
+
 def are(n: int, word: str) -> str:
     """``1 image is``, ``2 images are``."""
-    return f"{count(n, word)} {'is' if n == 1 else 'are'}"
+    return f"{count(n, word)} {be(n)}"
 
 
 def listed(names: Sequence[str]) -> str:
