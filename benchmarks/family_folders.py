@@ -55,14 +55,16 @@ def main() -> None:
 
 
 def write(found: list[Picture], place: Path) -> int:
-    """One file for each of the first pictures of every class; returns how many there are."""
+    """One file for each of some different pictures of every class; returns how many there are."""
     counts: dict[str, int] = {}
+    seen: set[tuple[str, bytes]] = set()
     order = sorted(range(len(found)), key=lambda i: zlib.crc32(f"{found[i].label} {i}".encode()))
     for i in order:
         picture = found[i]
         n = counts.get(picture.label, 0)
-        if n == MOST_IMAGES:
+        if n == MOST_IMAGES or (content := (picture.label, picture.open().convert("RGB").tobytes())) in seen:
             continue
+        seen.add(content)
         counts[picture.label] = n + 1
         source = picture.source if isinstance(picture.source, str) and not picture.shift else None
         suffix = Path(source).suffix if source else ".png"

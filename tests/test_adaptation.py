@@ -109,6 +109,20 @@ def test_it_rejects_what_is_new_and_keeps_what_is_known(vector_model: Model) -> 
     assert np.mean(vector_model.predict(X)[new] == "unknown") < np.mean(found[new] == "unknown")
 
 
+@pytest.mark.parametrize("how", ["batch", "rank"])
+def test_other_rescalings_of_the_similarity(vector_model: Model, how: Any) -> None:
+    """Each gives other weights, and rejects what is new all the same."""
+    X, y = blobs([0, 1, 2, 7, 8, 9], 40, shift=0.3, seed=1)
+    usual = adapt(vector_model, X, method="usfda")
+    adapted = adapt(vector_model, X, method="usfda", settings={"rescale": how})
+    assert adapted.card["deployment"]["settings"]["rescale"] == how
+    assert not np.array_equal(usual.decide(X).score, adapted.decide(X).score)
+    new = np.isin(y, ["c7", "c8", "c9"])
+    assert np.mean(adapted.predict(X)[new] == "unknown") > 0.8
+    with pytest.raises(InputError, match="rescale is one of target, batch, rank"):
+        UsfdaSettings(rescale="some" + how)  # type: ignore[arg-type]
+
+
 def test_it_is_over_when_few_samples_change_side(vector_model: Model) -> None:
     """Without labels: the share that changes side in twenty steps; what is learnt until then is the same."""
     X, _ = blobs([0, 1, 2, 7, 8, 9], 40, shift=0.3, seed=1)

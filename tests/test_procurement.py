@@ -16,7 +16,7 @@ from usfda import Config, InputError, Model, ProcurementSettings, UsfdaSettings,
 from usfda.config import silent
 from usfda.methods.settings import Negatives, TrainingSet, hold_out
 from usfda.methods.usfda.latent import latent_negatives
-from usfda.methods.usfda.networks import D, batches, learnable, make_f, make_g
+from usfda.methods.usfda.networks import D, balanced_batches, batches, learnable, make_f, make_g
 from usfda.methods.usfda.priors import RIDGE, ClassPriors
 from usfda.methods.usfda.procurement import another_round, l_p, train_source
 
@@ -81,6 +81,29 @@ def test_batches_visit_everything_before_anything_twice() -> None:
     take = batches(np.arange(10), 5, np.random.default_rng(0))
     assert sorted([*take(), *take()]) == list(range(10))
     assert len(batches(np.arange(3), 5, np.random.default_rng(0))()) == 3
+
+
+def test_balanced_batches_hold_rare_classes_as_often() -> None:
+    y = np.asarray([0] * 2 + [1] * 98)
+    index = np.delete(np.arange(100), [0, 5])  # those that are held out are never drawn
+    take = balanced_batches(index, y, 64, np.random.default_rng(0))
+    drawn = np.concatenate([take() for _ in range(100)])
+    assert len(drawn) == 6400
+    assert not np.isin(drawn, [0, 5]).any()
+    assert np.mean(y[drawn] == 0) == pytest.approx(0.5, abs=0.03)
+    assert len(np.unique(drawn)) == 98
+
+
+@pytest.mark.parametrize("changed", ["balanced", "training_priors"])
+def test_variants_of_procurement_change_the_networks(changed: str) -> None:
+    X, y = blobs([0, 1, 2, 3], 30)
+    settings = {"iterations": 80, "update_every": 16, "lr": 1e-3}
+    usual = procure(X, y, negatives="prior", settings=settings)
+    other = procure(X, y, negatives="prior", settings={**settings, changed: True})
+    assert usual.vendor.networks is not None
+    assert other.vendor.networks is not None
+    assert any((usual.vendor.networks.D[name] != value).any() for name, value in other.vendor.networks.D.items())
+    assert np.mean(other.predict(X) == y) > 0.9
 
 
 @pytest.mark.parametrize("kind", ["latent", "prior"])

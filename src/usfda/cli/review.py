@@ -92,8 +92,8 @@ def review(
         asked = survey.questions(count, seed)
         if write is not None:
             write_questions(write, asked)
-            line = command("review", str(model), *target, "--answers", str(write), "-o", "FILE")
-            for line in text.written(write, len(asked), ready.classes_, line):
+            again = command("review", str(model), *target, "--answers", str(write), "-o", "FILE")
+            for line in text.written(write, len(asked), ready.classes_, again):
                 log.info("%s", line)
             return
         assert output is not None
