@@ -115,12 +115,12 @@ def test_other_rescalings_of_the_similarity(vector_model: Model, how: Any) -> No
     X, y = blobs([0, 1, 2, 7, 8, 9], 40, shift=0.3, seed=1)
     usual = adapt(vector_model, X, method="usfda")
     adapted = adapt(vector_model, X, method="usfda", settings={"rescale": how})
-    assert adapted.card["deployment"]["settings"]["rescale"] == how
+    assert adapted.deployment["settings"]["rescale"] == how
     assert not np.array_equal(usual.decide(X).score, adapted.decide(X).score)
     new = np.isin(y, ["c7", "c8", "c9"])
     assert np.mean(adapted.predict(X)[new] == "unknown") > 0.8
     with pytest.raises(InputError, match="rescale is one of target, batch, rank"):
-        UsfdaSettings(rescale="some" + how)  # type: ignore[arg-type]
+        UsfdaSettings(rescale="some" + how)
 
 
 def test_it_is_over_when_few_samples_change_side(vector_model: Model) -> None:
