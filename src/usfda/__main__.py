@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import signal
 import sys
@@ -29,6 +30,7 @@ def main() -> int:
         os._exit(128 + received[0])
 
     signal.signal(signal.SIGALRM, give_up)
+    atexit.register(signal.setitimer, signal.ITIMER_REAL, 0)  # all threads have ended, and soon the handlers are gone
     for sign in SIGNS:
         signal.signal(sign, stop)
     try:
