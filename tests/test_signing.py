@@ -30,7 +30,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from serving import PATIENCE
 
-from usfda import Config, InputError, load, procure
+from usfda import Config, InputError, adapt, load, procure
 from usfda.cli.main import main
 from usfda.modelfile import read_model_file
 from usfda.service.limits import Limits
@@ -348,6 +348,21 @@ def test_a_refusal_shows_nothing_that_moves_a_cursor(run: Run, vendor: Path) -> 
     assert code == 2
     assert error.strip().isprintable()
     assert len(error) < 1500
+
+
+def test_an_adapted_file_says_what_can_be_compared(run: Run, vendor: Path) -> None:
+    file, adapted = vendor / "vendor.usfda", vendor / "client.usfda"
+    adapt(file, blobs([0, 1, 7], 12, d=6, seed=1)[0]).save(adapted)
+    code, _, error = run("verify", adapted, "--key", vendor / "vendor.pub")
+    said = " ".join(error.split())
+    assert code == 2
+    assert "it was adapted, and a signature is of the vendor's file as it came" in said
+    assert load(file).vendor_sha256[:12] in said
+    assert f"usfda inspect {adapted}" in said
+    code, shown, _ = run("inspect", adapted)
+    assert load(file).vendor_sha256 in shown
+    file.write_bytes(file.read_bytes()[:-1])
+    assert "it was adapted" not in run("verify", file, "--key", vendor / "vendor.pub")[2]
 
 
 def meaning(signature: bytes) -> list[bytes]:

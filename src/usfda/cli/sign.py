@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from ..errors import InputError
+from ..methods.findings import command
 from .arguments import ModelIn
 from .output import out, printable
 
@@ -64,4 +66,24 @@ def verify(
     """
     from ..signing import verify as run
 
-    out.print(printable(f"{model}: signed with {key}, sha256 {run(model, key)}"))
+    try:
+        out.print(printable(f"{model}: signed with {key}, sha256 {run(model, key)}"))
+    except InputError as error:
+        made = made_here(model)
+        if made is None:
+            raise
+        raise InputError(
+            f"{error}; it was adapted, and a signature is of the vendor's file as it came: compare the sha256 of the "
+            f"vendor's part, {made[:12]}… ({command('inspect', str(model))}), with that of the file that is signed"
+        ) from None
+
+
+def made_here(model: Path) -> str | None:
+    """The sha256 of the vendor's part of a model that was adapted; None for another file."""
+    from ..model import load
+
+    try:
+        found = load(model)
+    except InputError:
+        return None
+    return found.vendor_sha256 if found.adapted else None
