@@ -66,6 +66,7 @@ if __name__ == "__main__":
         main(sys.argv[1], [Path(name) for name in sys.argv[2:]])
     except HTTPError as error:  # the service says what is wrong; something else at this address may not
         said = error.headers.get_content_type() == "application/json" and json.load(error).get("detail")
-        sys.exit(f"{error.url}: {said or error}")
+        hint = "; set USFDA_TOKEN to the token of the service" if error.code == 401 else ""
+        sys.exit(f"{error.url}: {said or error}{hint}")
     except OSError as error:  # no service there, or no such file
         sys.exit(str(error))

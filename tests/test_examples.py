@@ -184,7 +184,7 @@ def test_service_client_shows_what_the_service_has_against_it(place: Path, vendo
     with program(place / "examples-out" / "vendor.usfda", "--token", "secret") as service:
         address = f"http://{HOST}:{service.port}"
         for given, token, says in [
-            ([address, *images], "wrong", "this token is wrong"),
+            ([address, *images], "wrong", "set USFDA_TOKEN" if script.endswith(".py") else "this token is wrong"),
             ([address, *images], "secret", "3 images are kept; an adaptation needs 16"),
             ([address, EXAMPLES / "README.md"], "secret", "none of the files can be read"),
             ([f"http://{HOST}:1", *images], "secret", "onnect"),
