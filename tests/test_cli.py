@@ -143,9 +143,10 @@ def test_predict_one_image_and_a_bad_one(run: Run, photos: Path, tmp_path: Path)
     one = photos / "kind0" / "000.png"
     code, shown, warned = run("predict", tmp_path / "m.usfda", one, tmp_path / "bad.jpg", "--format", "jsonl")
     assert code == 0
-    assert len(shown.splitlines()) == 1
+    assert [row.get("label") for row in map(json.loads, shown.splitlines())] == ["kind0", None]
     assert "warning" in warned
-    assert run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg")[0] == 2
+    code, _, warned = run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg")
+    assert code == 2
     (tmp_path / "before.csv").write_text("before")
     assert run("predict", tmp_path / "m.usfda", tmp_path / "bad.jpg", "-o", tmp_path / "before.csv")[0] == 2
     assert (tmp_path / "before.csv").read_text() == "before"
@@ -577,6 +578,62 @@ def test_no_cell_of_a_csv_is_a_formula(run: Run, tmp_path: Path, monkeypatch: py
     assert set(names) <= set(found)
     assert run("predict", "m.usfda", "x.npz", "-o", "x.parquet")[0] == 0
     assert set(names) <= set(parquet.read_table("x.parquet").to_pydict()["label"])
+
+
+def test_an_image_that_cannot_be_read_is_in_the_output(run: Run, photos: Path, tmp_path: Path) -> None:
+    model, folder = tmp_path / "m.usfda", tmp_path / "photos"
+    usfda.procure(photos, method="usfda", backbone="pixels").save(model)
+    shutil.copytree(photos / "kind0", folder)
+    (folder / "005.png").write_bytes(b"no image")
+    (folder / "100.jpg").write_bytes(b"")
+    why = {"005.png": "not an image of a known format", "100.jpg": "empty file"}
+    for suffix in ("csv", "jsonl", "parquet", "txt"):
+        assert run("predict", model, folder, "-o", tmp_path / f"p.{suffix}")[0] == 0
+    with (tmp_path / "p.csv").open(newline="") as file:
+        as_csv = list(csv.DictReader(file))
+    as_json = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text().splitlines()]
+    for rows in (as_csv, as_json, parquet.read_table(tmp_path / "p.parquet").to_pylist()):
+        assert len(rows) == 13
+        unread = {Path(row["path"]).name: row for row in rows if row.get("error")}
+        assert unread.keys() == why.keys()
+        for name, row in unread.items():
+            assert row["error"].startswith(why[name])
+            assert not row.get("label")
+    lines = (tmp_path / "p.txt").read_text().splitlines()
+    assert sum(line.startswith("cannot be read") for line in lines) == 2
+
+
+def test_predict_says_that_a_text_is_a_list_and_reads_an_image_of_that_name(
+    run: Run, photos: Path, tmp_path: Path
+) -> None:
+    model, image = tmp_path / "m.usfda", photos / "kind0" / "000.png"
+    usfda.procure(photos, method="usfda", backbone="pixels").save(model)
+    (tmp_path / "x.txt").write_text(f"{image}\n{photos / 'kind1' / '000.png'}\n")
+    _, shown, said = run("predict", model, tmp_path / "x.txt")
+    assert len(shown.splitlines()) == 2
+    assert "x.txt: read as a list of images" in " ".join(said.split())
+    shutil.copy(image, tmp_path / "y.txt")
+    _, shown, said = run("predict", model, tmp_path / "y.txt")
+    assert len(shown.splitlines()) == 1
+    assert "read as a list" not in said
+
+
+@pytest.mark.parametrize("command", ["adapt {photos} {model} -o {model}.new", "predict {photos} {model}"])
+def test_swapped_arguments_are_recognised(run: Run, photos: Path, tmp_path: Path, command: str) -> None:
+    model = tmp_path / "m.usfda"
+    usfda.procure(photos, method="usfda", backbone="pixels").save(model)
+    code, _, said = run(*command.format(photos=photos, model=model).split())
+    assert code == 2
+    assert f"MODEL comes first; give {model} before it" in " ".join(said.split())
+
+
+def test_labels_that_predict_gave_are_no_true_labels(run: Run, photos: Path, tmp_path: Path) -> None:
+    model, labels = tmp_path / "m.usfda", tmp_path / "labels.csv"
+    usfda.procure(photos, method="usfda", backbone="pixels").save(model)
+    assert run("predict", model, photos, "-o", labels)[0] == 0
+    code, _, said = run("evaluate", model, labels)
+    assert code == 2
+    assert "its labels are those that predict gave; give true ones" in " ".join(said.split())
 
 
 @pytest.mark.parametrize(

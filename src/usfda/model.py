@@ -18,7 +18,7 @@ from .backbones.backbone import Backbone, check_record
 from .card import BackboneCard, Card, Deployment, FileCard, canonical, card_of
 from .config import Config
 from .data.reading import UNKNOWN, read
-from .data.samples import Features, Matrix, Samples
+from .data.samples import Features, Matrix, Samples, Unread
 from .errors import InputError
 from .features.extract import Extractor
 from .files import atomic_write
@@ -55,7 +55,7 @@ class Prediction:
     top : list of (str, float)
         The three best classes and their shares among the classes.
     cluster : int or None
-        Which of the groups of unknown samples, where the method finds any.
+        Which of the unknown clusters, where the method finds any.
     """
 
     path: str
@@ -229,12 +229,18 @@ class Model:
         self, source: Any, strictness: float | None = None, *, config: Config | None = None
     ) -> Iterator[Prediction]:
         """One record per sample, as they come: a hundred thousand images need no more memory than a thousand."""
+        return (record for record in self.records(source, strictness, config) if isinstance(record, Prediction))
+
+    def records(self, source: Any, strictness: float | None, config: Config | None) -> Iterator[Prediction | Unread]:
+        """The same, and one for each image that cannot be read, after those that were read with it."""
         config, samples = config or Config(), read(source)
         with config.progress(len(samples), "predict", "images") as advance:
             seen = 0
             for found in self._batches(samples, config):
                 names = [str(seen + i) for i in range(len(found))] if found.paths is None else map(str, found.paths)
                 yield from self._records(list(names), found.X, strictness)
+                if isinstance(samples, Samples):
+                    yield from map(Unread, map(str, found.skipped), found.reasons)
                 advance(len(found))
                 seen += len(found)
             advance(len(samples) - seen)  # those that cannot be read

@@ -63,6 +63,7 @@ from .stages import adapt, procure
 from .teach import teach
 
 if TYPE_CHECKING:
+    from ..data.samples import Unread
     from ..model import Prediction
 
 app = typer.Typer(
@@ -139,11 +140,13 @@ def predict(
 
     Also its score (the confidence that its class is known, from 0 to 1; images below the threshold are unknown), its
     ssm (the paper's source similarity metric, from 1, like no source class, to 2.72; if the file has networks), the
-    three best classes with their shares (among the classes, without unknown), and the cluster of an unknown image.
+    three best classes with their shares (among the classes, without unknown), and the cluster of an unknown image. An
+    image that cannot be read has the reason instead.
 
     Examples: `usfda predict client.usfda holiday.jpg` or `usfda predict client.usfda photos/ -o labels.csv`
     """
     from ..data.reading import read_several
+    from ..model import Prediction
     from ..text.predictions import not_adapted
 
     config = config_with(ctx.obj, engine, address)
@@ -166,9 +169,10 @@ def predict(
         config = replace(config, progress=configuration.silent)  # the bar and the table would write over each other
     counts: Counter[str] = Counter()
 
-    def records() -> Iterable[Prediction]:
-        for record in ready.predictions(wanted, strictness, config=config):
-            counts[record.label] += 1
+    def records() -> Iterable[Prediction | Unread]:
+        for record in ready.records(wanted, strictness, config):
+            if isinstance(record, Prediction):
+                counts[record.label] += 1
             yield record
 
     with writer_of(output, binary=form == "parquet") as file:

@@ -185,21 +185,26 @@ def _as_text(cell: Any, mark: str = "'") -> Any:
 
 def _write_text(records: Iterable[Any], form: str, file: Any, formulas: bool) -> None:
     from ..data.reading import UNKNOWN
+    from ..data.samples import Unread  # which loads NumPy
 
     if form == "csv":
         writer = csv.writer(file)
         columns = [f"{k}{i}" for i in (1, 2, 3) for k in ("top", "share")]
-        writer.writerow(["path", "label", "cluster", "score", "ssm", *columns])
+        writer.writerow(["path", "label", "cluster", "score", "ssm", *columns, "error"])
     for record in records:
         if form == "jsonl":
             file.write(json.dumps(dataclasses.asdict(record), ensure_ascii=False) + "\n")
         elif form == "csv":
-            pairs = (x for pair in record.top for x in pair)
-            cells = [record.label, record.cluster, record.score, record.ssm, *pairs]
+            cells: list[Any] = [None] * 10 + [record.error] if isinstance(record, Unread) else [None] * 11
+            if not isinstance(record, Unread):
+                found = [record.label, record.cluster, record.score, record.ssm, *itertools.chain(*record.top)]
+                cells[: len(found)] = found
             if formulas:
                 writer.writerow([record.path, *cells])
             else:  # ./ is the same file
                 writer.writerow([_as_text(record.path, "./"), *map(_as_text, cells)])
+        elif isinstance(record, Unread):
+            file.write(printable(f"{'cannot be read':<20} {record.path}  ({record.error})") + "\n")
         else:
             line = predictions.line(**dataclasses.asdict(record), known=record.label != UNKNOWN)
             file.write(printable(line) + "\n")
@@ -214,13 +219,13 @@ def _write_parquet(records: Iterable[Any], file: Any) -> None:
         raise InputError("Parquet needs: pip install 'usfda[parquet]'") from None
     best = pa.list_(pa.struct([("class", pa.string()), ("share", pa.float64())]))
     kinds = [("path", pa.string()), ("label", pa.string()), ("score", pa.float64()), ("ssm", pa.float64())]
-    schema = pa.schema([*kinds, ("top", best), ("cluster", pa.int64())])
+    schema = pa.schema([*kinds, ("top", best), ("cluster", pa.int64()), ("error", pa.string())])
     left = iter(records)
     with ParquetWriter(file, schema) as writer:
         while batch := list(itertools.islice(left, BATCH)):
             rows = [dataclasses.asdict(record) for record in batch]
             for row in rows:
-                row["top"] = [{"class": name, "share": share} for name, share in row["top"]]
+                row["top"] = [{"class": name, "share": share} for name, share in row.get("top", ())]
             writer.write_table(pa.Table.from_pylist(rows, schema))
 
 

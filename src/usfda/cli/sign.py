@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from ..errors import InputError
-from ..methods.findings import command
+from ..text.commands import command
 from .arguments import ModelIn
 from .output import out, printable
 

@@ -30,7 +30,7 @@ def _is_image(path: str) -> bool:
     return not name.startswith(".") and os.path.splitext(name)[1].lower() in SUFFIXES  # noqa: PTH122 (hot)
 
 
-def _begins_as_image(path: str) -> bool:
+def begins_as_image(path: str) -> bool:
     """By its first bytes; those of PNM may begin a text as well."""
     if not is_file(path):
         return False  # a pipe would never end
@@ -61,7 +61,7 @@ class _LeftOut:
             self.archives.append(path)
         elif os.path.islink(path) and not os.path.exists(path):  # noqa: PTH110, PTH114 (hot)
             self.dangling.append(path)
-        elif _begins_as_image(path):
+        elif begins_as_image(path):
             self.misnamed.append(path)
 
     def warn(self, folder: Path) -> None:

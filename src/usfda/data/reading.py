@@ -23,7 +23,7 @@ from ..errors import InputError
 from ..files import is_file, read_lines, read_text
 from ..urls import Url, fetched, is_url, place_of
 from . import listing
-from .folders import any_folder, class_folders
+from .folders import any_folder, begins_as_image, class_folders
 from .images import ARCHIVES, MAX_FILE, SUFFIXES, picture
 from .lists import LISTS, read_list
 from .samples import MAX_NAME, Features, Held, Mapped, Matrix, Paths, Samples
@@ -292,9 +292,10 @@ def _read_path(path: Path, labelled: bool, classes: Sequence[str] | None) -> Sam
     suffix = path.suffix.lower()
     if suffix == ".npz":
         return _npz(path, str(path))
-    if suffix in LISTS:
+    if suffix in LISTS and not begins_as_image(str(path)):
+        log.info("%s: read as a list of images", path)
         return read_list(read_lines(path), str(path), path.parent, suffix, labelled=labelled)
-    if suffix in SUFFIXES:
+    if suffix in SUFFIXES or suffix in LISTS:
         return Samples([path])
     if suffix in ARCHIVES:
         raise InputError(f"{path}: an archive; unpack it and give the folder")

@@ -221,6 +221,14 @@ class Samples:
 
 
 @dataclass(frozen=True)
+class Unread:
+    """An image that could not be read, and why."""
+
+    path: str
+    error: str
+
+
+@dataclass(frozen=True)
 class Features:
     """Vectors, with their labels where there are any, and what they were made of.
 
@@ -240,6 +248,8 @@ class Features:
         Names of classes of which no sample is left.
     skipped : sequence of Path, Url or Held
         Images that could not be read, and so have no vector.
+    reasons : sequence of str
+        Why not, for each of them.
     """
 
     X: Matrix
@@ -249,6 +259,7 @@ class Features:
     keys: Sequence[bytes] | None = None
     empty: tuple[str, ...] = ()
     skipped: Sequence[Place] = ()
+    reasons: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.X)
@@ -268,13 +279,14 @@ class Features:
 
     def without_labels(self) -> Features:
         """The same vectors; nothing tells their classes."""
-        return Features(self.X, backbone=self.backbone, paths=self.paths, skipped=self.skipped)
+        return Features(self.X, backbone=self.backbone, paths=self.paths, skipped=self.skipped, reasons=self.reasons)
 
     def labelled(self) -> LabelledFeatures:
         """The same, as features that certainly have labels; an error where they have none."""
         if self.labels is None:
             raise InputError("these features have no labels")
-        return LabelledFeatures(self.X, self.labels, self.backbone, self.paths, self.keys, self.empty, self.skipped)
+        about = (self.backbone, self.paths, self.keys, self.empty, self.skipped, self.reasons)
+        return LabelledFeatures(self.X, self.labels, *about)
 
 
 @dataclass(frozen=True)

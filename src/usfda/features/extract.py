@@ -96,7 +96,8 @@ class Extractor:
             labels = samples.labels[found.index]
             lost = tuple(np.setdiff1d(samples.labels, labels).tolist())
         paths, skipped = (Chosen(samples.paths, index) for index in (found.index, np.asarray(sorted(found.errors))))
-        return Features(found.X, labels, self.backbone.sha256, paths, found.keys, (*samples.empty, *lost), skipped)
+        empty, reasons = (*samples.empty, *lost), [found.errors[i] for i in sorted(found.errors)]
+        return Features(found.X, labels, self.backbone.sha256, paths, found.keys, empty, skipped, reasons)
 
     def extract(self, job: Job, items: Sequence[Any], text: str = "") -> Extracted:
         """Vectors of all items, which ``job`` reads; what the cache has is not computed again."""
