@@ -9,7 +9,7 @@ import logging
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -23,7 +23,7 @@ from ..files import atomic_write, read_json, read_text, rows_of
 from ..text import review as text
 from ..text.commands import command
 from .arguments import BackboneFile, JsonOut, PlaceOfModel, Seed, Signed, WithoutBackbone, model_of
-from .output import check_output, in_utf8, out, printable, write_json
+from .output import check_output, in_utf8, out, printable, say, write_json
 
 if TYPE_CHECKING:
     from ..stages.review import Question, Survey
@@ -37,7 +37,7 @@ def review(
     ctx: typer.Context,
     model: PlaceOfModel,
     target: Annotated[
-        list[str] | None, typer.Argument(metavar="TARGET...", help="Images, folders, lists, features (.npz), `-`.")
+        list[str] | None, typer.Argument(metavar="TARGET", help="Images, folders, lists, features (.npz), `-`.")
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The .usfda file to write.")] = (
         None
@@ -62,7 +62,7 @@ def review(
 
     Asks for images of TARGET whether the best class is right, sets the rejection threshold of MODEL accordingly, merges
     clusters that are a known class, and reports shared accuracy, T_unk and H with 90 % intervals. OUTPUT has statistics
-    of the answers, no image. Interrupted, the same command goes on where it stopped.
+    of the answers, no image. After an interruption the same command continues.
 
     Examples: `usfda review client.usfda new-photos/ -o reviewed.usfda`, the same with `--page`, or
 
@@ -81,41 +81,52 @@ def review(
     if forget:
         before = forget_review(ready)
         before.save(output, backbone=not without_backbone)  # type: ignore[arg-type]
-        log.info("%s", text.forgotten(output, before.strictness))
+        say(text.forgotten(output, before.strictness))
         return
     if not target:
         raise InputError("name the images to ask about: usfda review MODEL TARGET -o MODEL")
     survey = Survey.of(ready, read_several(target), ctx.obj)
+    lines: list[str] = []
+
+    def finish(given: Iterable[tuple[Question, str]]) -> list[str]:
+        result = survey.finish(given)
+        result.save(output, backbone=not without_backbone)  # type: ignore[arg-type]
+        found = result.deployment["review"]
+        write_json(json_file, {key: value for key, value in found.items() if key != "before"})
+        lines.extend(text.result(output, found))
+        return lines
+
     if answers is not None:
-        given = read_answers(answers, survey)
+        finish(read_answers(answers, survey))
     else:
         asked = survey.questions(count, seed)
         if write is not None:
             write_questions(write, asked)
             again = command("review", str(model), *target, "--answers", str(write), "-o", "FILE")
-            for line in text.written(write, len(asked), ready.classes_, again):
-                log.info("%s", line)
+            say(*text.written(write, len(asked), ready.classes_, again))
             return
-        assert output is not None
-        with kept_answers(ctx.obj, output, survey.key(asked), asked) as kept:
+        with kept_answers(ctx.obj, output or Path(), survey.key(asked), asked) as kept:
             if page:
-                from ..service.review import answer_on_page
-
-                answer_on_page(survey, asked, kept, port)
+                answer_on_page(survey, asked, kept, port, lambda: finish(_given(asked, kept)))
             else:
                 answer_in_terminal(survey, asked, kept, view=ctx.obj.progress is not configuration.silent)
-            given = [(question, kept[question.row]) for question in asked]
-            result = survey.finish(given)
-            result.save(output, backbone=not without_backbone)
-    if answers is not None:
-        result = survey.finish(given)
-        assert output is not None
-        result.save(output, backbone=not without_backbone)
-    found = result.deployment["review"]
-    facts = {key: value for key, value in found.items() if key != "before"}
-    write_json(json_file, facts)
-    for line in text.result(output, found):
-        out.print(printable(line))
+                finish(_given(asked, kept))
+    say(*lines)
+
+
+def _given(asked: Sequence[Question], kept: Mapping[int, str]) -> list[tuple[Question, str]]:
+    return [(question, kept.get(question.row, "skip")) for question in asked]
+
+
+def answer_on_page(
+    survey: Survey, asked: Sequence[Question], kept: Kept, port: int, finish: Callable[[], list[str]]
+) -> None:
+    """Ask on a page."""
+    try:
+        from ..service.review import answer_on_page as run
+    except ImportError as error:
+        raise InputError(f"a page needs {error.name}; pip install 'usfda[serve]'") from None
+    run(survey, asked, kept, port, finish)
 
 
 class Kept(dict[int, str]):
@@ -129,9 +140,8 @@ class Kept(dict[int, str]):
             if isinstance(found, dict) and found.get("key") == key and isinstance(found.get("answers"), dict):
                 self.update({int(row): str(said) for row, said in found["answers"].items()})
 
-    def give(self, row: int, answer: str) -> None:
-        """Keep an answer."""
-        self[row] = answer
+    def __setitem__(self, row: int, answer: str) -> None:
+        super().__setitem__(row, answer)
         with atomic_write(self.file) as file:
             file.write(json.dumps({"key": self.key, "answers": self}).encode())
 
@@ -179,7 +189,7 @@ def answer_in_terminal(survey: Survey, asked: Sequence[Question], kept: Kept, vi
                     out.print(printable(str(error)))
                 ask = text.WHICH
                 continue
-            kept.give(question.row, said)
+            kept[question.row] = said
             break
 
 

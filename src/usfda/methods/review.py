@@ -41,7 +41,7 @@ class ReviewSettings:
     clip: float = 6.0  # |z|: probabilities of the mixture saturate
     pure: float = 0.3  # prior probability that nothing is unknown, and that nothing is known
     right: tuple[float, float] = (1.5, 0.2)  # log-odds that the best class of a known sample is right: at z = 0, per z
-    margin: float = 0.01  # of the expected figure, a share, that a change must gain
+    margin: float = 0.02  # of the expected figure, a share, that a change must gain: good thresholds stay
     agreement: float = 0.6  # share of a cluster's answers that must name the class that it joins
     candidates: int = 400  # thresholds that are compared
     coverage: float = 0.9  # of an interval
@@ -311,7 +311,7 @@ def measure(
         if not len(hit):
             found[name] = Estimate(None, (0.0, 100.0))
             continue
-        share = float(weight @ hit / weight.sum())
+        share = min(1.0, float(weight @ hit / weight.sum()))
         n = float(weight.sum() ** 2 / (weight @ weight))  # effective
         if name == "shared_accuracy":  # a mean over classes, and the samples of a class are alike
             _, counts = np.unique(truth[members], return_counts=True)

@@ -28,6 +28,7 @@ from .answers import AdaptationAnswer, Error, Health, ModelAnswer, NoImage, Pred
 from .batching import Busy
 from .guard import FAILED, Door, Guard
 from .limits import Limits
+from .questions import Given, Questions, Reviewed, questions_of
 from .service import Conflict, Service
 
 UPLOADS = "/predict"
@@ -227,6 +228,20 @@ def _routes(service: Service) -> APIRouter:
         except InputError as error:
             raise HTTPException(422, str(error)) from None
         return Taught(model=sha256, classes=classes, warnings=warnings)
+
+    @routes.get("/review", responses=_errors(409))
+    def questions() -> Questions:
+        """Questions about kept images whose answers set the rejection threshold and measure the model."""
+        asked = service.review()
+        return questions_of(asked.survey, asked.questions, asked.answers, lambda one: f"/kept/{one.name}")
+
+    @routes.post("/review", responses=_errors(400, 408, 409, 413, 422))
+    def answers(given: Given) -> Reviewed:
+        """Keep answers; with ``finish`` the reviewed model serves, and ``result`` says what was measured."""
+        try:
+            return service.answered(given)
+        except InputError as error:
+            raise HTTPException(422, str(error)) from None
 
     @routes.get(
         "/metrics",

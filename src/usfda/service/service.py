@@ -24,6 +24,8 @@ from ..data.images import decode
 from ..data.reading import differing_in_case
 from ..data.samples import Features
 from ..errors import InputError, UnreadableImage
+from ..stages.review import Survey
+from ..text import review as review_text
 from ..text import service as text
 from .adaptation import Adaptation, Task
 from .answers import findings_of
@@ -32,6 +34,7 @@ from .kept import Image, InMemory, Kept, OnDisk
 from .limits import Limits
 from .metrics import Metrics
 from .models import Models, Served
+from .questions import Asked, Given, Reviewed, take_answers
 
 log = logging.getLogger("usfda")
 
@@ -94,6 +97,8 @@ class Service:
         self._decoding = Lock()  # one small picture at a time, whatever is asked
         self.picture = lru_cache(maxsize=1024)(self._picture)
         self._looking = Lock()  # likewise for clusters
+        self._reviewing = Lock()
+        self._asked: Asked | None = None
         self._looked: tuple[Any, Counter[int]] = None, Counter()
 
     def close(self) -> None:
@@ -264,6 +269,34 @@ class Service:
             for name, other in differing_in_case(sorted({*names.values()} - {*known}), known).items()
         ]
         return self._now_serving(served, text.taught(names, known)), served.model.classes_, warnings
+
+    def review(self) -> Asked:
+        """The review of the model that serves, on the kept images: the same questions until it ends."""
+        with self._reviewing:
+            served = self.models.current
+            if self._asked is None or self._asked.model != served.entry.sha256:
+                if not served.model.adapted:
+                    raise Conflict(review_text.NOT_ADAPTED)
+                keys, X = self.kept.vectors([key for key, _ in self.kept.places(RECENT)])
+                if len(keys) < self.limits.needed:
+                    raise Conflict(review_text.too_few(len(keys), self.limits.needed))
+                survey = Survey(served.model, Features(X, paths=[Path(key.hex()) for key in keys]))
+                self._asked = Asked(served.entry.sha256, survey, survey.questions())
+            return self._asked
+
+    def answered(self, given: Given) -> Reviewed:
+        """Keep answers; at the end of the review its model serves."""
+        with self._change:
+            asked = self.review()
+            take_answers(asked.survey, asked.questions, given, asked.answers)
+            if not given.finish:
+                return Reviewed(answered=len(asked.answers))
+            self._check_settled()
+            answers = [(one, asked.answers.get(one.row, "skip")) for one in asked.questions]
+            served = self.models.add(asked.survey.finish(answers))
+        sha256 = self._now_serving(served, review_text.REVIEWED)
+        lines = review_text.result(f"model {sha256[:12]}", served.model.deployment["review"])
+        return Reviewed(answered=len(asked.answers), result=lines)
 
     def _now_serving(self, served: Served, why: str) -> str:
         log.info(text.now_serving(served.entry.sha256, why))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from .words import are, count
+
 SHOWN = 40  # classes that are listed
 FIGURES = {"shared_accuracy": "known images labelled right", "t_unk": "new images called unknown", "h_score": "H"}
 KEYS = "y: yes, n: no, a class by name or number, none: none of the classes, s: skip, quit"
@@ -13,7 +15,7 @@ NO_ANSWER = "no question is answered; answer some of them first"
 NOT_ADAPTED = "the model was not adapted; adapt it first, then review it"
 NO_REVIEW = "the model has no review that could be taken back"
 WHICH = "which class is it (name or number), or none? "
-NOTHING_OPEN = "all questions are answered"
+REVIEWED = "was reviewed"
 
 
 def numbered(classes: Sequence[str]) -> str:
@@ -22,9 +24,9 @@ def numbered(classes: Sequence[str]) -> str:
     return "classes: " + ", ".join(f"{i} {name}" for i, name in enumerate(classes[:SHOWN], 1)) + more
 
 
-def question(number: int, count: int, name: str, guess: str, confidence: float) -> str:
+def question(number: int, total: int, name: str, guess: str, confidence: float) -> str:
     """One question."""
-    return f"{number}/{count}  {name}\n  is this {guess}? (confidence {confidence:.2f}) "
+    return f"{number}/{total}  {name}\n  is this {guess}? (confidence {confidence:.2f}) "
 
 
 def not_understood(text: str, where: str = "") -> str:
@@ -39,10 +41,10 @@ def ambiguous(text: str, where: str = "") -> str:
     return f"{place}{text!r} is not enough: give the name or number of the class, or none"
 
 
-def written(file: object, count: int, classes: Sequence[str], command: str) -> list[str]:
+def written(file: object, questions: int, classes: Sequence[str], command: str) -> list[str]:
     """What to do with a file of questions."""
     return [
-        f"{file}: {count} questions; fill in the column answer with {KINDS}",
+        f"{file}: {count(questions, 'question')}; fill in the column answer with {KINDS}",
         numbered(classes),
         f"next:    {command}",
     ]
@@ -53,14 +55,19 @@ def page_at(address: str) -> str:
     return f"answer the questions at {address}; Ctrl-C stops, and the answers so far are kept"
 
 
-def kept(answered: int, count: int) -> str:
+def kept(answered: int, total: int) -> str:
     """After an interruption."""
-    return f"{answered} of {count} questions are answered and kept; the same command goes on"
+    return f"answers are kept ({answered} of {total}); the same command continues"
 
 
-def going_on(answered: int, count: int) -> str:
+def too_few(kept: int, needed: int) -> str:
+    """Too few images are kept for a review."""
+    return f"{are(kept, 'image')} kept; a review needs {needed}"
+
+
+def going_on(answered: int, total: int) -> str:
     """After an earlier interruption."""
-    return f"{answered} of {count} questions were answered before; the others follow"
+    return f"{answered} of {count(total, 'question')} answered before; the others follow"
 
 
 def forgotten(output: object, threshold: float) -> str:
@@ -74,7 +81,7 @@ def result(output: object, review: Mapping[str, Any]) -> list[str]:
     change = f"threshold {before:.3g} → {after:.3g}" if after != before else f"threshold {after:.3g}, as before"
     merged = [f"cluster {cluster} is {name}" for cluster, name in review["merged"].items()]
     return [
-        f"{output}: {review['answered']} of {review['asked']} questions answered",
+        f"{output}: {review['answered']} of {count(review['asked'], 'question')} answered",
         "; ".join([change, *merged]),
         *measured(review["measured"]),
     ]
