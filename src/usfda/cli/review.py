@@ -37,7 +37,7 @@ def review(
     ctx: typer.Context,
     model: PlaceOfModel,
     target: Annotated[
-        list[str] | None, typer.Argument(metavar="TARGET...", help="Images, folders, lists, features (.npz), `-`.")
+        list[str] | None, typer.Argument(metavar="TARGET", help="Images, folders, lists, features (.npz), `-`.")
     ] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="FILE", help="The .usfda file to write.")] = (
         None
