@@ -216,7 +216,7 @@ class Samples:
         return Samples(Chosen(self.paths, index), labels, self.empty)
 
     def without_labels(self) -> Samples:
-        """The same images; nothing tells their classes."""
+        """The same images without their classes."""
         return Samples(self.paths)
 
 
@@ -267,7 +267,7 @@ class Features:
         )
 
     def without_labels(self) -> Features:
-        """The same vectors; nothing tells their classes."""
+        """The same vectors without their classes."""
         return Features(self.X, backbone=self.backbone, paths=self.paths, skipped=self.skipped)
 
     def labelled(self) -> LabelledFeatures:
