@@ -98,7 +98,7 @@ def test_images_are_answered_however_they_come(visit: Open, port: int, target: l
         assert web.get("/adapt").json()["kept"] == 24
     assert labels(seen)[-3:] == [record["label"] for record in records]
     card = page.locator("#results li").last
-    best = records[2]["top"]
+    best = [] if records[2]["label"] == "unknown" else records[2]["top"]
     assert card.locator("dt").all_inner_texts() == [name for name, _ in best]
     assert card.locator("dd:last-child").all_inner_texts() == [f"{round(100 * share)} %" for _, share in best]
     assert f"score {records[2]['score']:.2f}" in card.inner_text()

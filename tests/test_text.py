@@ -16,6 +16,7 @@ from usfda.text import (
     predictions,
     procurement,
     report,
+    review,
     service,
     stages,
     teaching,
@@ -144,6 +145,21 @@ def messages() -> Iterator[tuple[str, list[str]]]:
         *report.answers(1, {"mug": 2, "pen": 0, "tap": 1}, "image"), report.measured(80.0, 40.0),
         report.measured(None, 40.0), report.drawn(30, 6000), report.unreadable(list("abcdef")),
         *report.LOSSES.values(), report.ACCURACY,
+    ]  # fmt: skip
+    value = {"value": 80.0, "interval": [60.0, 95.0]}
+    figures = {"shared_accuracy": value, "t_unk": {"value": None, "interval": [0.0, 100.0]}, "h_score": value}
+    outcome = {
+        "before": {"strictness": 0.5}, "threshold": 0.4, "merged": {"1": "mug"}, "answered": 9, "asked": 10,
+        "measured": figures,
+    }  # fmt: skip
+    same = {**outcome, "threshold": 0.5, "merged": {}}
+    yield "review", [
+        review.KEYS, review.KINDS, review.NO_ANSWER, review.NOT_ADAPTED, review.NO_REVIEW, review.WHICH,
+        review.NOTHING_OPEN, review.numbered(["mug", "pen"]), review.question(1, 10, "a.jpg", "mug", 0.9),
+        review.not_understood("perhaps", "ask.csv, line 3"), review.ambiguous("no"),
+        *review.written("ask.csv", 10, ["mug"], "usfda review …"), review.page_at("http://127.0.0.1:1/"),
+        review.kept(3, 10), review.going_on(3, 10), review.forgotten(FILE, 0.5), *review.result(FILE, outcome),
+        *review.result(FILE, same),
     ]  # fmt: skip
     yield "service", [
         service.RUNNING, service.NOT_READY, service.NO_ADAPTATION, service.NO_EARLIER, service.NO_CLUSTERS,

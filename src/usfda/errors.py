@@ -4,8 +4,8 @@ from __future__ import annotations
 
 
 class InputError(ValueError):
-    """The call or the input is wrong. The message says what is wrong, where, and what to do about it."""
+    """The call or the input is wrong. The message names the fault, its place and the remedy."""
 
 
 class UnreadableImage(ValueError):
-    """A file is not an image that can be used: damaged, of another kind, or too large. The message says why."""
+    """A file is not an image that can be used: damaged, of another kind, or too large. The message gives the reason."""

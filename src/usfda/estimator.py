@@ -28,7 +28,7 @@ class UsfdaClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         ``"unknown"`` where the classes are names, −1 where they are numbers. A name among numbers, or a number among
         names, stays what it is, in an array of objects.
     strictness : float
-        A sample is unknown where its score is below it: from 0 (never unknown) to 1 (readily).
+        The rejection threshold: a sample with a lower score is unknown; from 0 (no rejections) to 1.
     random_state : int
         The same seed on the same machine gives the same model.
 

@@ -87,7 +87,7 @@ def export_onnx(
         The file to write.
     calibrate : path, sequence of paths or Samples, optional
         Images like those that the file is for. With them the backbone is quantised to int8, which changes the results;
-        what is returned says by how much.
+        the result has the differences.
     config : Config, optional
         How to run.
 

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all, and texts that are read with a clear error."""
+"""Files that are written atomically, and texts that are read with a clear error."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def atomic_write(path: Path | Url) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Around the writing of a file: an error such as that of a full disk says which file it was."""
+    """Around the writing of a file: an error such as that of a full disk names the file."""
     try:
         yield
     except OSError as error:

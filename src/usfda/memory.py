@@ -1,4 +1,4 @@
-"""Whether memory can be had, asked beforehand: three things below this program never end where there is none.
+"""Whether memory can be had, asked beforehand: three libraries below this program never end where there is none.
 
 SciPy's OpenBLAS asks for its buffers again and again (github.com/OpenMathLib/OpenBLAS/issues/5289); Python waits for a
 new thread that found no memory to begin with (github.com/python/cpython/issues/140746); and Python before 3.14 tries
@@ -37,5 +37,5 @@ def room_to_load(cores: int) -> int:
 
 
 def ran_out(error: BaseException) -> bool:
-    """Whether an error says that there was no memory."""
+    """Whether an error means that there was no memory."""
     return isinstance(error, MemoryError) or any(text in str(error) for text in WORDS)

@@ -131,7 +131,7 @@ def score_decision(truth: np.ndarray, decision: Decision, classes: Sequence[str]
 def score(
     truth: np.ndarray, predicted: np.ndarray, best: np.ndarray, known_score: np.ndarray, classes: list[str]
 ) -> dict[str, Any]:
-    """Metrics of labels: ``predicted`` says ``unknown`` for a rejection, ``best`` is the best class all the same."""
+    """Metrics of labels: ``predicted`` is ``unknown`` for a rejection, ``best`` is the best class in any case."""
     shared = np.isin(truth, classes)
     expected = np.where(shared, truth, UNKNOWN)
     right, among_classes = predicted == expected, best == truth

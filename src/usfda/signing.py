@@ -31,7 +31,7 @@ CURVES = ("secp256r1", "secp384r1", "secp521r1")  # that the library takes, also
 def sign(
     path: str | Path, key: str | Path, *, certificate: str | Path | None = None, password: str | None = None
 ) -> Path:
-    """Write the signature of a model file, whole or not at all.
+    """Write the signature of a model file atomically.
 
     Parameters
     ----------
@@ -120,7 +120,7 @@ def signature_of(file: Path) -> Path:
 
 
 def _hashing() -> Any:
-    """How a file is hashed: sha256 over all of it, whatever a signature says should be left out or done otherwise."""
+    """How a file is hashed: sha256 over all of it, whatever a signature asks to leave out or to do otherwise."""
     from model_signing import hashing
 
     class Whole(hashing.Config):
@@ -199,7 +199,9 @@ def _private_key(key: Path, password: str | None) -> Iterator[Path]:
         wrong = "the password is wrong, or it is" if locked else "is"
         raise InputError(f"{key}: {wrong} no private key in PEM ({_reason(error)})") from None
     if not isinstance(loaded, ec.EllipticCurvePrivateKey) or loaded.curve.name not in CURVES:
-        raise InputError(f"{key}: is no key of the curves P-256, P-384 or P-521; make one as `usfda sign --help` says")
+        raise InputError(
+            f"{key}: is no key of the curves P-256, P-384 or P-521; `usfda sign --help` shows how to make one"
+        )
     plain = loaded.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )

@@ -86,7 +86,7 @@ def filesystem(url: Url) -> tuple[Any, str]:
 
 
 def read_url(url: Url, most: int) -> bytes:
-    """The content of a file of at most ``most`` bytes; ``UnreadableImage`` says why there is none."""
+    """The content of a file of at most ``most`` bytes; ``UnreadableImage`` has the reason if there is none."""
     fs, path = filesystem(url)
     try:
         if url.url.startswith(WEB):  # where a server need not heed the range that is asked for

@@ -89,7 +89,7 @@ class Backbone:
         options = runtime.SessionOptions()
         # One thread per call: the extraction's workers each decode and run their own batch, so all cores stay busy.
         options.intra_op_num_threads = 1
-        options.log_severity_level = 4  # what it says reaches the user through our own errors
+        options.log_severity_level = 4  # its messages reach the user through our own errors
         # A file can be ONNX, which was checked, and at once of onnxruntime's own format, which would run in its place.
         options.add_session_config_entry("session.load_model_format", "ONNX")
         bound_memory()
@@ -165,7 +165,7 @@ class Backbone:
 
 
 def _first_line(error: Exception) -> str:
-    """What onnxruntime says, without what a graph may have named its nodes to hide or to colour the rest."""
+    """The message of onnxruntime, without names of nodes that a graph may have chosen to hide or colour the rest."""
     return "".join(c if c.isprintable() else "?" for c in str(error).strip().split("\n")[0][:300])
 
 
@@ -173,7 +173,7 @@ def load_onnxruntime() -> Any:
     """Load onnxruntime when it is first needed, and without telemetry.
 
     Its official builds report home what is run, and write an identifier of the machine into the user's folder, unless
-    this variable says otherwise while they are loaded. A user's own choice stands, and the environment stays as it is.
+    this variable changes that while they are loaded. A user's own choice stands, and the environment stays as it is.
     """
     name = "ORT_DISABLE_TELEMETRY"
     chosen = name in os.environ
@@ -197,7 +197,7 @@ def bound_memory() -> None:
 
 
 def check_record(record: Any, where: str) -> dict[str, Any]:
-    """The five keys of a preparation record, or an error that says what is wrong with them."""
+    """The five keys of a preparation record, or an error that names the fault."""
     if not isinstance(record, dict):
         raise InputError(f"{where}: the preparation record must be one JSON object")
     if missing := [key for key in RECORD_KEYS if key not in record]:

@@ -154,7 +154,7 @@ def _image(graph: Any, weights: dict[str, Tensor], size: tuple[int, int]) -> tup
     batch, *takes = [d.dim_value if d.HasField("dim_value") else word(d.dim_param) for d in dims]
     need(not isinstance(batch, int) or batch > 0)
     if any(isinstance(d, int) and d != r for d, r in zip(takes, (3, *size), strict=True)):
-        raise Refusal(f"takes {tuple(takes)}, its record says {(3, *size)}")
+        raise Refusal(f"takes {tuple(takes)}, its record has {(3, *size)}")
     return inputs[0].name, Tensor(Types.FLOAT, (batch if isinstance(batch, int) else BATCH, 3, *size))
 
 
@@ -188,7 +188,7 @@ def _analyse(model: Any, size: tuple[int, int]) -> GraphCost:
         except Refusal:
             raise
         except Exception:
-            raise Refusal(f"the size of {word(node.outputs[0])} ({node.op}) cannot be told in advance") from None
+            raise Refusal(f"the size of {word(node.outputs[0])} ({node.op}) cannot be determined in advance") from None
         if memory > MAX_BYTES:
             raise Refusal(f"needs more than {MAX_BYTES} bytes of memory for one image")
         if operations > MAX_OPERATIONS:

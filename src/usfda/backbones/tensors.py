@@ -45,13 +45,13 @@ def word(text: str) -> str:
 
 
 def need(condition: bool) -> None:
-    """Stop where something does not fit; whoever called says what that means."""
+    """Stop where something does not fit; the caller turns that into a message."""
     if not condition:
         raise ValueError
 
 
 def read_weight(proto: Any) -> Tensor:
-    """A weight or a constant: as much data as its size says, plain and finite."""
+    """A weight or a constant: as much data as its size requires, plain and finite."""
     if proto.data_type not in STORAGE:
         raise Refusal(f"weight {word(proto.name)} does not hold plain numbers (data type {proto.data_type})")
     code, field = STORAGE[proto.data_type]
@@ -60,7 +60,7 @@ def read_weight(proto: Any) -> Tensor:
     others = sum(len(getattr(proto, f)) for f in {f for _, f in STORAGE.values()} - {field})
     there = (len(raw) / np.dtype(code).itemsize, len(listed)) if raw else (count, len(listed) - count)
     if len(shape) > MAX_RANK or min(shape, default=0) < 0 or others or there != (count, 0):
-        raise Refusal(f"weight {word(proto.name)} does not hold as many numbers as its size says")
+        raise Refusal(f"weight {word(proto.name)} does not hold as many numbers as its size requires")
     array = np.frombuffer(raw, code) if raw else np.fromiter(listed, code, count)
     if exponent := _EXPONENTS.get(proto.data_type, 0):
         bits = array.view(f"<u{array.itemsize}")

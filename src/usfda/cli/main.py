@@ -157,7 +157,7 @@ def predict(
     if form not in FORMATS.values():
         raise InputError(f"no format {form!r}; choose from {', '.join(sorted(FORMATS.values()))}")
     if by_name not in (None, form):
-        raise InputError(f"--format {form} does not go with {output}, whose name says {by_name}; leave one out")
+        raise InputError(f"--format {form} does not go with {output}, whose name stands for {by_name}; leave one out")
     if form == "parquet" and output is None:
         raise InputError("--format parquet is for a file; name one with -o")
     check_output(output, source=model, inputs=[*paths, backbone])

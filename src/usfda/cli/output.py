@@ -64,7 +64,7 @@ class Messages(logging.Handler):
     """One line per message on stderr, above a progress bar, never folded."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print it; a warning says that it is one."""
+        """Print it; a warning begins with that word."""
         warned = record.levelno >= logging.WARNING
         text = printable(f"warning: {record.getMessage()}" if warned else record.getMessage())
         console.print(text, style="yellow" if warned else "", markup=False, highlight=False, soft_wrap=True)
@@ -130,7 +130,7 @@ def write_json(file: Path | None, content: Any) -> None:
 
 @contextmanager
 def in_utf8() -> Iterator[Callable[[Any], Any]]:
-    """A function that escapes what UTF-8 cannot hold, as names of files may have; one warning says so at the end."""
+    """A function that escapes what UTF-8 cannot hold, as names of files may have; with one warning at the end."""
     names: set[str] = set()
 
     def escaped(value: Any) -> Any:

@@ -60,7 +60,8 @@ def verify(
 ) -> None:
     """Whether MODEL is signed with KEY, and unchanged; exit code 2 where it is not.
 
-    It says whose MODEL is, not that it is harmless. Every command that uses a model has `--require-signature KEY`.
+    This proves the origin of MODEL, not that it is harmless. Every command that uses a model has
+    `--require-signature KEY`.
 
     Example: `usfda verify vendor.usfda --key vendor.pub`
     """

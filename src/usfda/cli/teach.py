@@ -76,7 +76,7 @@ def clusters_of(pairs: list[str] | None) -> dict[int, str]:
         if not sign or not number.strip().isdecimal() or not name.strip():
             raise InputError(f"--name {pair}: give the number of a cluster and its class, as 3=giraffe")
         if name.strip() == "NAME":  # as the suggested command has it
-            raise InputError(f"--name {pair}: put what the cluster shows in place of NAME, as {int(number)}=giraffe")
+            raise InputError(f"--name {pair}: replace NAME by what the cluster shows, as {int(number)}=giraffe")
         if int(number) in names:
             raise InputError(f"--name {pair}: cluster {int(number)} is named twice")
         names[int(number)] = name.strip()

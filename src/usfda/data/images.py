@@ -35,7 +35,7 @@ FORMATS = {
     "HEIF": (".heic", ".heif"),  # with the library that the extra `heic` installs
 }
 SUFFIXES = {suffix for suffixes in FORMATS.values() for suffix in suffixes}
-# What else may be meant as a picture, and is not read: a folder with such files says so.
+# What else may be meant as a picture, and is not read: a folder with such files gives a warning.
 OTHER_PICTURES = {
     ".pdf", ".svg", ".psd", ".ai", ".eps", ".xcf", ".jxl", ".jp2", ".ico", ".tga",
     ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".raf", ".rw2",
@@ -67,7 +67,7 @@ EXHAUSTED = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # not the fault of the i
 
 
 def read_file(path: Place) -> bytes:
-    """The whole content of a file; ``UnreadableImage`` says why there is none."""
+    """The whole content of a file; ``UnreadableImage`` has the reason if there is none."""
     if isinstance(path, Held):
         return path.content
     if isinstance(path, Url):

@@ -55,12 +55,12 @@ def read_list(
     if not paths:
         raise InputError(f"{where}: the list is empty")
     if again := len(paths) - len(np.unique([hash(line) for line in zip(paths, labels, strict=True)])):
-        log.warning("%s: %d of %d lines say what an earlier line says, and count as further images",
+        log.warning("%s: %d of %d lines repeat an earlier line, and count as further images",
                     where, again, len(paths))  # fmt: skip
     if not exists:
         form = "path,label" if suffix == ".csv" else "path, a tab or a blank, label"
         first = str(paths[0])[:200]
-        why = f"{folder}" if "\\" not in first else f"{folder}; write / in place of \\"
+        why = f"{folder}" if "\\" not in first else f"{folder}; write / instead of \\"
         raise InputError(
             f"{where}: none of its files exists, the first is {first}; a line is: {form}, and paths are relative to "
             f"the list's folder, {why}"

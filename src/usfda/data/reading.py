@@ -175,7 +175,7 @@ def check_source(source: Samples | Features) -> None:
         )
     check_class_names(list(counts))
     if isinstance(source, Features) and source.paths is not None:
-        return  # said of the images already
+        return  # the images were reported already
     spelled: dict[str, str] = {}
     for name in sorted(counts):
         if (other := spelled.setdefault(name.casefold(), name)) != name:

@@ -216,7 +216,7 @@ class Samples:
         return Samples(Chosen(self.paths, index), labels, self.empty)
 
     def without_labels(self) -> Samples:
-        """The same images; nothing tells their classes."""
+        """The same images without their classes."""
         return Samples(self.paths)
 
 

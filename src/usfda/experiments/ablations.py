@@ -184,7 +184,7 @@ class SourceSimilarity(PaperExperiment):
         body = [[n, *(_two_digits(means[n][group]) for group in groups), _order(means[n])] for n in means]
         seeds = count(runner.seeds, "seed")
         text = [
-            f"{found.name} {task.name}: w = exp(max ŷ) of the source model, from 1 (no source class) to e, before any "
+            f"{found.name} {task.name}: w = exp(max ŷ) of the source network, from 1 (no source class) to e, before "
             f"adaptation, after {' and '.join(map(str, self.iterations))} iterations of procurement; all samples of "
             f"{seeds}. Source samples are held out from training; negatives are the composites that it "
             "was trained with.",

@@ -1,7 +1,7 @@
 """The paper's data sets, found in a folder in the layouts in which they are distributed, as benchmarks.
 
-They are checked against the published counts (published_counts.csv). Nothing is downloaded; docs/datasets.md says where
-each comes from.
+They are checked against the published counts (published_counts.csv). Nothing is downloaded; docs/datasets.md
+lists their origins.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ class FoundBenchmark(Benchmark):
 
     @abstractmethod
     def task(self, pair: Pair) -> Task:
-        """The task from one domain to another; an error says what of the data is missing."""
+        """The task from one domain to another; an error names the missing data."""
 
     def tasks(self) -> list[Task]:
         """One for each pair."""
@@ -276,7 +276,7 @@ def differences(dataset: str, domain: str, counts: Mapping[str, int]) -> list[st
 
 
 def find(folder: str | Path, name: str, shared: Mapping[str, str] | None = None) -> FoundBenchmark:
-    """The data set with identifier ``name``, in ``folder`` or below it; an error says what of it is missing.
+    """The data set with identifier ``name``, in ``folder`` or below it; an error names what is missing.
 
     ``shared`` is for ImageNet-Caltech: Caltech class to wnid of each shared class.
     """

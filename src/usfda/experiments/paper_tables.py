@@ -129,7 +129,7 @@ class PaperTable(PaperExperiment):
             "H and shared accuracy of the paper are implied by its T_avg, which is a mean over the shared classes and "
             "unknown, and its T_unk: on Office-31, 90.2 and 79.3 imply a shared accuracy of 91.3 and H 84.9.",
             "The line *best step by target labels* has that step of the same runs at which T_avg is highest, as the "
-            "known ports select it. Such a choice needs the target's labels, which nobody has: it tells how much of "
+            "known ports select it. Such a choice needs the target's labels, which nobody has: it shows how much of "
             "the difference to the paper's figures is selection, and is not a result.",
             *(f"Not run: {line}." for line in data.missing),
         ]

@@ -1,6 +1,6 @@
 """`usfda reproduce`: the paper's tables and figures, one experiment each.
 
-An experiment asks the runner for records and makes a result of them: what its table says, and a figure.
+An experiment asks the runner for records and makes a result of them: a table and a figure.
 """
 
 from __future__ import annotations

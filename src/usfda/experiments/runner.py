@@ -106,7 +106,7 @@ class Runner:
     config : Config, optional
         How to run.
     log_runs : bool
-        Whether a message tells of each run that is finished.
+        Whether each finished run is reported by a message.
 
     Attributes
     ----------

@@ -83,7 +83,7 @@ class Experiment:
 
 
 def circumstances(baseline: Baseline) -> dict[str, Any]:
-    """What a record says about how it came about."""
+    """How a record came about."""
     import torch
 
     gpu = "a GPU" if torch.cuda.is_available() and baseline.config.device != "cpu" else "no GPU"

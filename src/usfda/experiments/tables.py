@@ -146,7 +146,7 @@ def measured(records: Iterable[Record]) -> str:
             commits.setdefault(record["commit"], {})[record["key"]["method"]] = None
     named = [f"{c} ({', '.join(baselines)})" if len(commits) > 1 else c for c, baselines in commits.items()]
     hardware = [record["hardware"] for record in found if record["hardware"]]
-    # Of a checkout the commit says it: the version that is installed may be another.
+    # The commit identifies a checkout: the installed version may be another.
     versions = [r["versions"]["usfda"] for r in found if not r["commit"] and "usfda" in r["versions"]]
     text = f"Measured {max(record['date'] for record in found)}"
     for before, values in ((" with usfda ", versions), (" at commit ", named), (" on ", hardware)):
@@ -239,7 +239,7 @@ def csv_table(rows: Sequence[Mapping[str, Any]], digits: int) -> str:
 
 
 def write_text(file: Path, text: str) -> None:
-    """Write a text whole or not at all; what UTF-8 cannot hold, as in the name of a file, is escaped."""
+    """Write a text atomically; what UTF-8 cannot hold, as in the name of a file, is escaped."""
     with atomic_write(file) as out:
         out.write(text.encode(errors="backslashreplace"))
 

@@ -121,7 +121,7 @@ class TaskReader:
             sizes = f"{source.X.shape[1]} and {target.X.shape[1]}"
             raise InputError(f"{task.name}: source and target have {sizes} dimensions")
         if len(target) < 2:
-            raise InputError(f"{task.name}: a target of one sample says nothing about its domain")
+            raise InputError(f"{task.name}: a target of one sample does not describe its domain")
         check_source(source)
         return source, target
 

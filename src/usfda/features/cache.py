@@ -113,7 +113,7 @@ class FeatureCache:
         return np.asarray([key for (key,) in found], dtype=f"S{KEY}")
 
     def clear(self) -> None:
-        """Begins anew; whoever has found vectors keeps them."""
+        """Begins anew; vectors that were found before stay valid."""
         self._use(lambda db, file: _start(self.folder, _newest(self.folder) + 1))
 
     def _map(self, file: Path) -> Matrix:
@@ -202,7 +202,7 @@ def _newest(folder: Path) -> int:
 def _start(folder: Path, number: int) -> None:
     """Makes a number the one that counts, empty unless another process was first, and removes all lower ones."""
     _connect(_index(folder, number), create=True).close()
-    for file in sorted(folder.iterdir()):  # an index before its journal: whoever misses that sees that all is gone
+    for file in sorted(folder.iterdir()):  # an index before its journal: a reader that misses it finds nothing at all
         if (name := FILES.fullmatch(file.name)) and int(name[1]) < number:
             file.unlink(missing_ok=True)
 

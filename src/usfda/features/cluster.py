@@ -90,7 +90,7 @@ class Ray:
         os.environ.setdefault("RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO", "0")  # or Ray warns that it will change
         address = self.address or os.environ.get("RAY_ADDRESS") or "local"
         if address == "local" and "RAY_AUTH_MODE" not in os.environ:
-            # Ray listens on all interfaces, and whoever may talk to it may run anything.
+            # Ray listens on all interfaces, and every client of it may run any code.
             os.environ["RAY_AUTH_MODE"], os.environ["RAY_AUTH_TOKEN"] = "token", secrets.token_hex(32)
         try:
             import ray
@@ -98,7 +98,7 @@ class Ray:
         except ImportError:
             raise InputError("engine ray needs: pip install 'usfda[ray]'") from None
         logging.getLogger("ray.data").setLevel(logging.ERROR)
-        ray._private.worker._worker_logs_enabled = False  # of killed workers it tells on stdout, where results go
+        ray._private.worker._worker_logs_enabled = False  # it reports killed workers on stdout, where results go
         ray.data.DataContext.get_current().enable_progress_bars = False
         if not ray.is_initialized():
             own: dict[str, Any] = {"num_cpus": self.threads, "include_dashboard": False} if address == "local" else {}

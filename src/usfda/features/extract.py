@@ -56,14 +56,14 @@ class Extractor:
 
     @classmethod
     def make(cls, backbone: Backbone, config: Config) -> Extractor:
-        """As ``config`` says; where the place of the cache cannot be written, a warning says so and there is none."""
+        """By ``config``; without a cache, and with a warning, where its folder cannot be written."""
         if backbone.device != config.device:
             backbone = replace(backbone, device=config.device)
         engine: Engine = Threads(config.threads)
         if config.engine == "ray":
             from .cluster import Ray
 
-            # The name of the cache says what M runs on: with "auto" another machine might choose otherwise.
+            # The name of the cache has the device that M runs on: with "auto" another machine might choose another one.
             on_gpu = backbone.providers[0] == "CUDAExecutionProvider"
             backbone = replace(backbone, device="cuda" if on_gpu else "cpu")
             engine = Ray(config.threads, config.address)

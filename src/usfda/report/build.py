@@ -1,4 +1,4 @@
-"""What a report says: a model and a target in, plain data out, and with ``page`` a file."""
+"""The data of a report: a model and a target in, plain data out, and with ``page`` a file."""
 
 from __future__ import annotations
 

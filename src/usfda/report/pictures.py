@@ -18,7 +18,7 @@ from ..features.engines import Threads
 SIDES = (160, 128, 96, 80, 64, 48)  # of a picture, in pixels: the largest with which all fit
 SPACE = 12_000_000  # characters of a page for its pictures
 MOST = 20_000  # pictures of a page: for those of a larger target, one in so many images has a picture
-TRIALS = 64  # images by which their size is foretold
+TRIALS = 64  # images from which their size is estimated
 QUALITY = 60  # of WebP, out of 100
 
 

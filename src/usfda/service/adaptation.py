@@ -1,4 +1,4 @@
-"""An adaptation in the background: a process of its own, and what it tells while it runs and when it is done."""
+"""An adaptation in the background: a process of its own, its progress and its result."""
 
 from __future__ import annotations
 

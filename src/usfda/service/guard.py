@@ -1,4 +1,4 @@
-"""Around every request: who may ask, how much may be sent and how slowly, what an answer says to a browser."""
+"""Around every request: who may ask, how much may be sent and how slowly, and the headers of answers for browsers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger("usfda")
 SAFE = ("GET", "HEAD", "OPTIONS")
 # A host name or an address, with or without a port, and nothing else.
 HOST = re.compile(r"(?:(?P<name>[A-Za-z0-9.-]+)|\[(?P<address>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
-FAILED = "the service failed; its log says why"
+FAILED = "the service failed; its log has the reason"
 LINGER = 2.0  # seconds for which the rest of a refused body is taken in, so that the client reads the answer
 POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' blob:; connect-src 'self'; "

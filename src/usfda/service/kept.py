@@ -1,7 +1,7 @@
 """The images that are kept for an adaptation: as they were uploaded, each content once, with its vector.
 
 They lie in memory, or in a folder: ``images/NUMBER-SHA256.jpg``, numbered as they arrived, and the feature cache. A
-file appears when it is complete, so that a kill leaves an image whole or not at all. Vectors go to the cache many at a
+file appears when it is complete, so that a kill leaves no part of an image. Vectors go to the cache many at a
 time; those that a kill takes away are made again when they are needed.
 """
 

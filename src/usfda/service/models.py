@@ -1,4 +1,4 @@
-"""The model that serves, and those before it: files by their sha256, and a small file that says which counts.
+"""The model that serves, and those before it: files by their sha256, and a small file that names the current one.
 
 ``models/SHA256.usfda`` are the models; ``models/state.json`` has, for each model that the service was started with,
 what was accepted since. Both appear when they are complete, the model first: after a kill the state is the old or the

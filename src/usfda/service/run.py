@@ -145,7 +145,7 @@ def make_server(bound: socket.socket, service: Service, host: str, token: str | 
     open_to = "" if token else ", without a token: every program of this machine may use it"
     models = service.models
     sha256 = models.current.entry.sha256
-    instead = "" if sha256 == models.base else f", accepted or taught here, in place of {models.given}"
+    instead = "" if sha256 == models.base else f", accepted or taught here, instead of {models.given}"
     text = f"serving model {sha256[:12]}…{instead} at {place}{open_to}; images are kept {service.place}"
     return Server(uvicorn.Config(make_app(service, token, host), **settings), text)
 

@@ -44,7 +44,7 @@ FEWEST_NEW = 2  # images: an update by a single one changes nothing
 
 
 class Conflict(Exception):
-    """What is asked for cannot be done now; the message says why."""
+    """The request cannot be done now; the message gives the reason."""
 
 
 @dataclass(frozen=True)

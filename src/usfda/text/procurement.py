@@ -87,7 +87,7 @@ def leaks(card: Procurement) -> list[str]:
 
 
 def privacy_sentence(privacy: Privacy) -> str:
-    """What the card says about privacy."""
+    """The privacy of the source, from the card."""
     if "noise" in privacy:
         text = "differentially private, ε = {epsilon:g} with δ = {delta:g}".format(**privacy["noise"])
         if (bound := f"{privacy['noise']['auc_bound']:.2f}") == "1.00":  # which is above that of any attack

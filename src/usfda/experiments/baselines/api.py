@@ -94,7 +94,7 @@ class Baseline(ABC):
         return np.asarray(X)
 
     def check(self) -> Check | None:
-        """What the baseline says about its adaptation without labels, for the record."""
+        """What the baseline knows about its adaptation without labels, for the record."""
         return None
 
     @property

@@ -9,7 +9,7 @@ from .training import Joint, discriminator, domain_loss, network, reverse, warm_
 
 
 class DANN(Joint):
-    """A discriminator tells source from target, and F learns that it cannot.
+    """A discriminator separates source and target, and F learns to prevent that.
 
     L = CE(C(u_s), y) + [−log D(ρu_s) − log(1 − D(ρu_t))], where ρ reverses the gradient, times warm_up(p).
 

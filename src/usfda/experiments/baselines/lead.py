@@ -55,7 +55,7 @@ def pseudo_labels(u: Tensor, p: Tensor, head: Tensor, basis: Tensor, clusters: i
 
 
 class LEAD(Consensus):
-    """What of u lies outside the space of the source head tells the unknown, with a boundary for every sample.
+    """The part of u outside the space of the source head identifies the unknown, with a boundary for every sample.
 
     L = 0.3·mean ω·CE(p, ŷ) + mean ω·CE(softmax(|u_known|, |u_unknown|), known or unknown) + mean CE(p, p̄)
 

@@ -37,7 +37,7 @@ class Open(nn.Module):
 
 
 class OVANet(Joint):
-    """One classifier says which class, one for each class says whether it is one at all.
+    """One classifier chooses the class, one for each class accepts or rejects it.
 
     L = CE(C(u_s), y) + one_vs_all_loss(O(u_s), y) + 0.1·open_entropy(O(u_t))
 
@@ -46,7 +46,7 @@ class OVANet(Joint):
     Saito and Saenko, OVANet: One-vs-All Network for Universal Domain Adaptation, ICCV 2021.
     """
 
-    rejects = 'the best class\'s own classifier says "out"'
+    rejects = 'the best class\'s own classifier answers "out"'
 
     def build(self, d: int, classes: int) -> list[nn.Module]:
         self.net, self.open = Network(d, classes), Open(classes)

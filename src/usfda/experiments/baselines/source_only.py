@@ -1,4 +1,4 @@
-"""The source model without adaptation."""
+"""The source network without adaptation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from .training import NetworkBaseline, network
 
 
 class SourceOnly(NetworkBaseline):
-    """The source model as it is (row "ResNet" of the paper's tables).
+    """The source network as it is (row "ResNet" of the paper's tables).
 
     L = −log softmax_y(C(F(v_s)))
     """

@@ -59,9 +59,11 @@ function choose(i) {
   if (label === UNKNOWN && samples.cluster && samples.cluster[i]) facts.push(["cluster", String(samples.cluster[i])]);
   if (samples.ssm) facts.push(["SSM, from 1 to 2.72", samples.ssm[i].toFixed(2)]);
   if (samples.truth) facts.push(["by its label", `${truthOf(i)} – ${isRight(i) ? "right" : "wrong"}`]);
+  // The shares are among the classes: of an unknown image they are no probabilities, and are left out.
+  const share = (place) => (label === UNKNOWN ? "" : ` ${(samples.share[i][place] / 10).toFixed(0)} %`);
   facts.push([
-    "best classes",
-    samples.top[i].map((k, place) => `${data.classes[k]} ${(samples.share[i][place] / 10).toFixed(0)} %`).join(", "),
+    label === UNKNOWN ? "most similar classes" : "best classes",
+    samples.top[i].map((k, place) => `${data.classes[k]}${share(place)}`).join(", "),
   ]);
   panel.replaceChildren(
     make("button", { type: "button", class: "quiet close", text: "Close", click: () => choose(null) }),

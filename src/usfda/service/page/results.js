@@ -175,11 +175,13 @@ function show(card, record) {
     if (card.was && card.was !== record.label) {
       more.push(element("p", { className: "was", textContent: `was ${card.was}` }));
     }
-    const rows = record.top.map(([name, share]) => element("div", {},
-      element("dt", { textContent: name, title: name }),
-      element("dd", {}, element("progress", { max: 1, value: share, ariaLabel: `share of ${name}` })),
-      element("dd", { textContent: `${Math.round(100 * share)} %` })));
-    more.push(element("dl", { className: "best", ariaLabel: "The three best classes" }, ...rows));
+    if (!unknown) { // of an unknown image the shares are no probabilities
+      const rows = record.top.map(([name, share]) => element("div", {},
+        element("dt", { textContent: name, title: name }),
+        element("dd", {}, element("progress", { max: 1, value: share, ariaLabel: `share of ${name}` })),
+        element("dd", { textContent: `${Math.round(100 * share)} %` })));
+      more.push(element("dl", { className: "best", ariaLabel: "The three best classes" }, ...rows));
+    }
     parts.push(...answer({ tag: unknown ? "unknown" : "known", text: record.label, beside }, card.name, ...more));
   }
   card.item.querySelector(".answer").replaceChildren(...parts);
