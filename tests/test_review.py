@@ -210,9 +210,9 @@ def test_review_improves_a_poor_threshold_and_measures_it(
     assert found == reviewed.deployment["review"]
     assert found["threshold"] == again.strictness == again.deployment["strictness"]
     assert (found["asked"], found["answered"]) == (20, 20)
-    assert sum(found["answers"].values()) == 20
+    assert sum(found["answers"].values()) == 20  # type: ignore[arg-type]
     for name in ("shared_accuracy", "t_unk", "h_score"):
-        low, high = found["measured"][name]["interval"]  # type: ignore[literal-required]
+        low, high = found["measured"][name]["interval"]
         assert low <= now[name] <= high
     assert again.deployment["unknown_share"] == pytest.approx(now["unknown_share"], abs=0.01)
 

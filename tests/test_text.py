@@ -155,7 +155,7 @@ def messages() -> Iterator[tuple[str, list[str]]]:
     same = {**outcome, "threshold": 0.5, "merged": {}}
     yield "review", [
         review.KEYS, review.KINDS, review.NO_ANSWER, review.NOT_ADAPTED, review.NO_REVIEW, review.WHICH,
-        review.NOTHING_OPEN, review.numbered(["mug", "pen"]), review.question(1, 10, "a.jpg", "mug", 0.9),
+        review.numbered(["mug", "pen"]), review.question(1, 10, "a.jpg", "mug", 0.9),
         review.not_understood("perhaps", "ask.csv, line 3"), review.ambiguous("no"),
         *review.written("ask.csv", 10, ["mug"], "usfda review …"), review.page_at("http://127.0.0.1:1/"),
         review.kept(3, 10), review.going_on(3, 10), review.forgotten(FILE, 0.5), *review.result(FILE, outcome),
