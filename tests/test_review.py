@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.numpy
 from conftest import blobs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -511,18 +512,27 @@ def test_kept_answers_of_another_model_do_not_count(files: Path, cache: Path, st
     assert survey.key(wanted) != survey.key(wanted[:4])
 
 
-def card_with(file: Path, out: Path, change: Callable[[dict[str, Any]], None]) -> Path:
-    """The same file with another card."""
+def changed(file: Path, out: Path, member: str, change: Callable[[bytes], bytes]) -> Path:
+    """The same file with another content of a member."""
     with zipfile.ZipFile(file) as archive:
         content = {name: archive.read(name) for name in archive.namelist()}
-    card = json.loads(content["card.json"])
-    change(card["deployment"]["review"])
-    content["card.json"] = json.dumps(card).encode()
+    content[member] = change(content[member])
     with zipfile.ZipFile(out, "w") as archive:
         for name in LIMITS:
             if name in content:
                 archive.writestr(zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0)), content[name])
     return out
+
+
+def card_with(file: Path, out: Path, change: Callable[[dict[str, Any]], None]) -> Path:
+    """The same file with another review in its card."""
+
+    def edited(content: bytes) -> bytes:
+        card = json.loads(content)
+        change(card["deployment"]["review"])
+        return json.dumps(card).encode()
+
+    return changed(file, out, "card.json", edited)
 
 
 @pytest.mark.parametrize(
@@ -559,18 +569,13 @@ def test_hostile_cards_are_refused(
 
 @pytest.mark.parametrize("value", [0.5, 7.0, -2.0, np.nan])
 def test_clusters_that_are_merged_with_no_class_are_refused(strict: Model, tmp_path: Path, value: float) -> None:
-    merged = merged_of(strict)
-    assert isinstance(merged.head, MixtureHead)
-    assert merged.head.assigned is not None
-    merged.head.assigned[0] = value
-    merged.head = Damaged(merged.head)  # type: ignore[assignment]
-    merged.save(tmp_path / "m.usfda")
+    def edited(content: bytes) -> bytes:
+        tensors = safetensors.numpy.load(content)
+        tensors["mixture.assigned"][0] = value
+        return safetensors.numpy.save(tensors)
+
+    merged_of(strict).save(tmp_path / "m.usfda")
+    same = changed(tmp_path / "m.usfda", tmp_path / "same.usfda", "tensors.safetensors", lambda content: content)
+    assert load(same).classes_ == strict.classes_
     with pytest.raises(InputError):
-        load(tmp_path / "m.usfda")
-
-
-class Damaged:
-    """A head that is written as it is."""
-
-    def __init__(self, head: MixtureHead):
-        self.name, self.part, self.tensors = head.name, head.part, head.tensors
+        load(changed(tmp_path / "m.usfda", tmp_path / "hostile.usfda", "tensors.safetensors", edited))

@@ -14,8 +14,9 @@
    expected H of every threshold. The hypotheses that nothing is unknown, or nothing known, are weighed against it by
    their evidence. A cluster whose answers name one class is merged with it where that raises the expected figure.
 3. *Measure.* Shares are weighted by 1/π_i. Whether the decision is right for an answered sample is found without its
-   own answer (``without_each``). The 90 % intervals are those of Clopper and Pearson with the effective sample size
-   (Korn and Graubard, 1998); that of H follows from draws of both shares.
+   own answer (``without_each``), which is pessimistic; with it, the upper ends of the intervals may be higher. The 90 %
+   intervals are those of Clopper and Pearson with the effective sample size (Korn and Graubard, 1998); that of H follows
+   from draws of both shares.
 """
 
 from __future__ import annotations
@@ -329,6 +330,14 @@ def measure(
     value, low, high = (_harmonic(one, other) for one, other in zip(*both, strict=True))
     interval = (100 * float(np.quantile(low, tails[0])), 100 * float(np.quantile(high, tails[1])))
     return found | {"h_score": Estimate(100 * float(value), interval)}
+
+
+def widened(found: dict[str, Estimate], other: dict[str, Estimate]) -> dict[str, Estimate]:
+    """Estimates with intervals that hold those of others."""
+    return {
+        name: Estimate(one.value, (min(one.interval[0], two.interval[0]), max(one.interval[1], two.interval[1])))
+        for (name, one), two in zip(found.items(), other.values(), strict=True)
+    }
 
 
 def _harmonic(accuracy: np.ndarray, rejected: np.ndarray) -> np.ndarray:

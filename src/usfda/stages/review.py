@@ -18,7 +18,7 @@ from ..data.reading import read_target
 from ..data.samples import Features, Place
 from ..errors import InputError
 from ..methods.heads import updatable_head
-from ..methods.review import NONE, Answers, Choice, Decided, choose, draw, measure, without_each
+from ..methods.review import NONE, Answers, Choice, Decided, choose, draw, measure, widened, without_each
 from ..model import Model, as_model
 from ..text import review as text
 from .common import unknown_counts
@@ -195,7 +195,8 @@ class Survey:
         most = deployed.get("reject_at_most", 100.0) / 100
         choice = choose(self.decided, answers, most)
         right = self._right(answers, without_each(self.decided, answers, most))
-        figures = measure(truth, right, answers.probability)
+        fitted = self._right(answers, [choice] * len(answered))
+        figures = widened(*(measure(truth, one, answers.probability) for one in (right, fitted)))
         best = self.decided.best[rows] == truth
         known = answers.known
         merged = self._merged(choice)
