@@ -60,7 +60,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/scaling.py
 
 # Every table and figure that is measured by runs, to benchmarks/results: make results DATA=… [RESNET=onnx:FILE]. A night
-# on two cores; every step says what it costs, and what is finished is not repeated. Alone: STEPS=families,table2
+# on two cores; every step says what it costs, and what is finished is not repeated. Alone: STEPS=compare-families,table2
 RUNS ?= results-out
 results: .venv/installed
 	@test -d "$(DATA)" || { echo "set DATA to the folder of the data sets; benchmarks/results.py says which"; exit 2; }

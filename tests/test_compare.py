@@ -212,7 +212,7 @@ def test_own_system_beside_ours(own: str, tmp_path: Path, capsys: pytest.Capture
     assert [row["task"] for row in table] == ["overall", "source-target"] * 3
     assert float(table[0]["h_score"]) == pytest.approx(result["methods"][0]["overall"]["h_score"]["mean"], abs=0.01)
     assert all(row["date"] and row["command"].startswith("usfda compare SOURCE TARGET") for row in table)
-    assert {row["seeds"] for row in table} == {"0, 1"}
+    assert {row["seeds"] for row in table} == {"0 to 1"}
     text = (tmp_path / "out" / "results.md").read_text()
     assert "First on H: **" in text
     assert [f"{name} by task" in text for name in ("H", "T_avg", "T_unk", "shared")] == [True] * 4

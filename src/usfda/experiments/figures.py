@@ -94,7 +94,7 @@ def overview(own: np.ndarray, estimated: np.ndarray, methods: Sequence[str], fam
     bars.set_title("mean over families, percent", fontsize=10)
     bars.set_yticks(place, methods)
     bars.invert_yaxis()
-    bars.legend(fontsize=7, loc="lower right")
+    picture.legend(*bars.get_legend_handles_labels(), loc="outside lower left", ncols=2, fontsize=8)
     cells.imshow(own[:, 1:], vmin=0, vmax=100, cmap="viridis", aspect="auto")
     best = np.nanmax(own[:, 1:], 0)
     for (i, j), value in np.ndenumerate(own[:, 1:]):

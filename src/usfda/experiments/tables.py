@@ -161,11 +161,14 @@ def provenance(records: Iterable[Record], command: str) -> dict[str, str]:
     def every(values: Iterable[Any]) -> str:
         return ", ".join(sorted({str(value) for value in values if value is not None}))
 
+    seeds = sorted({record["key"]["seed"] for record in found})
+    whole = len(seeds) > 1 and seeds == list(range(seeds[0], seeds[-1] + 1))
     return {
+        "version": every(record["versions"].get("usfda") for record in found if "versions" in record),
         "date": max((record["date"] for record in found if "date" in record), default=""),
         "commit": every(record.get("commit") for record in found),
         "command": command if found else "",
-        "seeds": every(record["key"]["seed"] for record in found),
+        "seeds": f"{seeds[0]} to {seeds[-1]}" if whole else every(seeds),
         "backbone": every(record.get("backbone") for record in found),
         "weights": every(record.get("weights") for record in found),
     }
