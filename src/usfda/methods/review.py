@@ -15,7 +15,7 @@
    their evidence. A cluster whose answers name one class is merged with it where that raises the expected figure.
 3. *Measure.* Shares are weighted by 1/π_i. Whether the decision is right for an answered sample is found without its
    own answer (``without_each``), which is pessimistic; with it, the upper ends of the intervals may be higher. The 90 %
-   intervals are those of Clopper and Pearson with the effective sample size (Korn and Graubard, 1998); that of H follows
+   intervals are those of Clopper and Pearson with the effective sample size (Korn and Graubard, 1998); that of H comes
    from draws of both shares.
 """
 
