@@ -14,7 +14,6 @@ import argparse
 import csv
 import datetime
 import subprocess
-import sys
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
@@ -208,7 +207,7 @@ def main() -> None:
         "commit": subprocess.run(
             ["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False
         ).stdout.strip(),
-        "command": " ".join(["python -m benchmarks.review OUTPUT", *sys.argv[2:]]),
+        "command": f"python -m benchmarks.review OUTPUT --tag {options.tag} --tasks {options.tasks}",
     }
     rows = []
     with threadpool_limits(1):
