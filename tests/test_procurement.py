@@ -19,6 +19,7 @@ from usfda.methods.usfda.latent import latent_negatives
 from usfda.methods.usfda.networks import D, balanced_batches, batches, learnable, make_f, make_g
 from usfda.methods.usfda.priors import RIDGE, ClassPriors
 from usfda.methods.usfda.procurement import another_round, l_p, train_source
+from usfda.text.procurement import label
 from usfda.text.stages import contradictions
 
 
@@ -99,8 +100,8 @@ def test_balanced_batches_hold_rare_classes_as_often() -> None:
 def test_variants_of_procurement_change_the_networks(changed: str) -> None:
     X, y = blobs([0, 1, 2, 3], 30)
     settings = {"iterations": 80, "update_every": 16, "lr": 1e-3}
-    usual = procure(X, y, negatives="prior", settings=settings)
-    other = procure(X, y, negatives="prior", settings={**settings, changed: True})
+    usual = procure(X, y, method="all", negatives="prior", settings=settings)
+    other = procure(X, y, method="all", negatives="prior", settings={**settings, changed: True})
     assert usual.vendor.networks is not None
     assert other.vendor.networks is not None
     assert any((usual.vendor.networks.D[name] != value).any() for name, value in other.vendor.networks.D.items())
@@ -498,5 +499,5 @@ def test_progress_names_the_parts_and_their_purpose(photos: Path, cache: Path) -
     assert texts == [
         "source features (for every method)",
         "negatives (for method usfda)",
-        "networks (for method usfda, the source model and the SSM)",
+        label("networks", "networks"),
     ]
