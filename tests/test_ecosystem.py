@@ -87,7 +87,7 @@ def test_predictions_as_parquet(adapted: Model, tmp_path: Path, capsys: pytest.C
     rows = parquet.read_table(tmp_path / "labels.parquet").to_pylist()
     for row, record in zip(rows, adapted.predictions(X), strict=True):
         best = [(of["class"], of["share"]) for of in row.pop("top")]
-        assert row == {k: getattr(record, k) for k in ("path", "label", "score", "ssm", "cluster")}
+        assert row == {k: getattr(record, k) for k in ("path", "label", "score", "ssm", "cluster")} | {"error": None}
         assert best == record.top
     assert main([*call, "--format", "parquet"]) == 2
     assert "parquet" in capsys.readouterr().err

@@ -91,12 +91,18 @@ def page(file: str, classes: list[str], card: Card, findings: Findings | None) -
         lines.append(f"- backbone: {escaped(backbone['name'])}, sha256 `{backbone['sha256']}`")
     if (checked := procured["validation"])["samples"]:
         lines.append(f"- held-out source accuracy: {checked['accuracy']} % of {count(checked['samples'], 'sample')}")
-    lines.append(f"- procured for: {'every method' if procured['method'] == 'all' else procured['method']}")
+    lines.append(f"- procured for: {'every method' if procured['method'] == 'all' else escaped(procured['method'])}")
     if "privacy" in procured:  # files of older versions have none
         lines.append(f"- privacy of the source: {escaped(privacy_sentence(procured['privacy']))}")
-    lines.append(f"- versions: {', '.join(f'{name} {version}' for name, version in procured['versions'].items())}")
+    versions = ", ".join(f"{name} {version}" for name, version in procured["versions"].items())
+    lines.append(f"- versions: {escaped(versions)}")
     if findings:
-        lines += ["", "## Its adaptation", "", f"- method {findings.method}, to {escaped(adapted_to(findings))}"]
+        lines += [
+            "",
+            "## Its adaptation",
+            "",
+            f"- method {escaped(findings.method)}, to {escaped(adapted_to(findings))}",
+        ]
         lines += [f"- {escaped(line)}" for line in (*describe(findings), OF_TARGET)]
     lines += ["", "## Limits", "", "Its labels on the target were not checked: the findings were made without labels."]
     return "\n".join(lines) + "\n"
