@@ -19,8 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from usfda import Config, LabelledFeatures, Model, adapt, procure
+from usfda import Config, Model, adapt, procure
 from usfda.backbones.zoo import get_backbone
+from usfda.data.samples import LabelledFeatures
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tables import markdown_table
 from usfda.experiments.tasks import TaskReader

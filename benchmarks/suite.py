@@ -27,7 +27,7 @@ from suite_data import labels_of
 from suite_tasks import Cut, load_suite, suite_parser
 from variants import PARTS, PRIVATE, WHOLE
 
-from usfda import LabelledFeatures
+from usfda.data.samples import LabelledFeatures
 from usfda.experiments.baselines.api import Baseline, Decision
 from usfda.experiments.runner import Runner
 from usfda.experiments.runs import Experiment, Record

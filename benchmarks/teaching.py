@@ -9,8 +9,9 @@ import argparse
 
 import numpy as np
 
-from usfda import Config, InputError, LabelledFeatures, Model, adapt, procure, teach
+from usfda import Config, InputError, Model, adapt, procure, teach
 from usfda.data.reading import UNKNOWN
+from usfda.data.samples import LabelledFeatures
 from usfda.experiments.datasets import benchmark_tasks
 from usfda.experiments.tasks import TaskReader
 from usfda.metrics import evaluate, one_shot

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from usfda import LabelledFeatures, Model
+from usfda import Model
+from usfda.data.samples import LabelledFeatures
 from usfda.experiments.baselines.deployment import Mixture, StageSettings
 from usfda.experiments.runner import Baselines, Settings
 from usfda.methods.heads import starting_head

@@ -251,7 +251,7 @@ def test_the_source_may_be_of_two_classes() -> None:
     for method in ("mixture", "usfda"):
         call: dict[str, Any] = {"method": method}
         steps: dict[str, Any] = {"settings": {"steps": 4}} if method == "usfda" else {}
-        adapted = adapt(procure(X, y, method="all", settings=few, **call), X[:8], **call, **steps)
+        adapted = adapt(procure(X, y, method="all", settings=few), X[:8], **call, **steps)
         assert adapted.predict_proba(X).shape == (20, 3)
 
 

@@ -1,4 +1,4 @@
-"""The program ``mixture``: the commands, which Ctrl-C and SIGTERM end with one line, at whatever moment they come."""
+"""The program ``usfda``: the commands, which Ctrl-C and SIGTERM end with one line, at whatever moment they come."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def available_cores() -> int:
 
 
 def default_cache() -> Path | None:
-    """``USFDA_CACHE``, or a folder ``mixture`` where the user's caches are; None for a user without a home."""
+    """``USFDA_CACHE``, or a folder ``usfda`` where the user's caches are; None for a user without a home."""
     if place := os.environ.get("USFDA_CACHE"):
         return Path(place)
     try:

@@ -99,7 +99,8 @@ class Mixture(Baseline):
 
     @property
     def weights(self) -> str | None:
-        return self.model.deployment.get("weights")
+        deployed = self.model.card["deployment"]
+        return None if deployed is None else deployed.get("weights")
 
     @property
     def learning_seconds(self) -> float | None:
