@@ -25,18 +25,21 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
 
 
 def figures(shown: str) -> list[list[float]]:
-    """H, T_unk, shared accuracy, …: of the class means, and after adaptation."""
-    return [
+    """H, T_unk, shared accuracy, …: of the class means, after adaptation, and after a review."""
+    found = [
         [float(x) for x in re.findall(r"\d+\.\d", line)]
         for name in ("class means ", "adapted ")
         for line in shown.splitlines()
         if line.startswith(name)
     ]
+    means, _, adapted, reviewed = found
+    return [means, adapted, reviewed]
 
 
 def test_the_demo(demo: tuple[str, Path]) -> None:
     shown, folder = demo
-    before, after = figures(shown)
+    before, after, reviewed = figures(shown)
+    assert reviewed[0] > after[0] + 5, "H"
     assert after[0] > before[0] + 15, "H"
     assert after[1] > 50, "most new digits are unknown"
     assert after[2] > 65, "most known digits are labelled"

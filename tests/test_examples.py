@@ -132,7 +132,7 @@ def test_own_baseline(place: Path, capfd: pytest.CaptureFixture[str], monkeypatc
     text = ast.get_docstring(ast.parse((EXAMPLES / "own_baseline.py").read_text())) or ""
     command = text[text.index("usfda compare") :].split("\n\n")[0].replace("\\\n", " ").split()
     assert command.count("mixture,examples/own_baseline.py:NearestMean") == 1
-    assert main([word.removeprefix("usfda,") for word in command[1:]]) == 0
+    assert main([word.removeprefix("mixture,") for word in command[1:]]) == 0
     (baseline,) = json.loads(Path("examples-out/compare/results.json").read_text())["methods"]
     assert baseline["overall"]["t_avg"]["mean"] > 40
     assert "own_baseline.py" in capfd.readouterr().out

@@ -247,7 +247,7 @@ def test_it_can_be_read_and_reached(visit: Open, port: int, target: list[Path], 
         assert seen.page.get_by_role("button", name=name).count() == 1
     docs = visit(f"http://127.0.0.1:{port}/docs", **window)
     docs.page.get_by_role("heading", name="/predict").wait_for()
-    assert docs.page.locator("section").count() == 11
+    assert docs.page.locator("section").count() == 13
     assert docs.faults_of_access() == []
     assert docs.page.evaluate(
         "[...document.querySelectorAll('pre')].every((block) => block.scrollWidth <= block.clientWidth)"
