@@ -6,13 +6,17 @@ DEPLOYED := parquet serve sign
 # The environment of test-python: one for each Python, whatever its path, with torch and without.
 OTHER := .venv-$(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')$(if $(filter no,$(TORCH)),-without-torch)
 
-.PHONY: results demo test test-slow test-lowest test-newest test-python coverage lint docs bench train fuzz soak lock sbom dist test-dist clean
+.PHONY: results demo test test-fast test-slow test-lowest test-newest test-python coverage lint docs bench train fuzz soak lock sbom dist test-dist clean
 
 demo: .venv/demo
 	$(BIN)/usfda demo
 
 test: .venv/installed
 	$(BIN)/pytest
+
+# The unit tests alone.
+test-fast: .venv/installed
+	$(BIN)/pytest -m "not slow and not integration"
 
 test-slow: .venv/installed
 	$(BIN)/pytest -m slow

@@ -31,6 +31,22 @@ settings.load_profile("patient")
 
 QUICK = ProcurementSettings(iterations=60, update_every=20, composites=200)
 
+# Modules that run whole commands, servers, browsers or data sets: what they test is slower than its parts.
+INTEGRATION = {
+    "test_baselines", "test_cli", "test_compare", "test_demo", "test_ecosystem", "test_examples", "test_export",
+    "test_extract", "test_faults", "test_fuzz", "test_graph", "test_images", "test_modelfile", "test_newcomer",
+    "test_office31", "test_package", "test_pages", "test_procurement", "test_ray", "test_report", "test_reproduce",
+    "test_review", "test_review_page", "test_service", "test_service_page", "test_signing",
+    "test_teaching", "test_urls",
+}  # fmt: skip
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of these modules."""
+    for item in items:
+        if item.path.stem in INTEGRATION:
+            item.add_marker("integration")
+
 
 class SkipWithoutTorch:
     """Skips a test, or a module of tests, as soon as it imports torch, be it through what it tests.

@@ -114,7 +114,7 @@ function makeCluster({ number, images, samples, examples }) {
     });
   });
   const pictures = examples.map((sha256, i) => keptImage(sha256, `Example ${i + 1} of cluster ${number}`));
-  const unseen = `The model was adapted to about ${count(samples, "image")} of it, kept or not: a name is for those, too.`;
+  const unseen = `The model was adapted to about ${count(samples, "image")} of it. The name applies to all of them.`;
   return element("li", {},
     element("h3", { textContent: `Cluster ${number}: ${count(images, "kept image")}` }),
     element("div", { className: "examples" }, ...pictures),
