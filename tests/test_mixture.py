@@ -208,32 +208,32 @@ def test_every_gap_of_shifted_blobs(vector_model: Model, gap: str) -> None:
 
 @pytest.mark.parametrize("target", [[0, 1, 7], [0, 1, 2], [0, 1, 2, 3, 4]])
 @pytest.mark.parametrize("named", [False, True])
-def test_strangers_that_come_later_are_unknown(vector_model: Model, target: list[int], named: bool) -> None:
+def test_classes_not_seen_in_adaptation_are_unknown(vector_model: Model, target: list[int], named: bool) -> None:
     """Kinds of things that the target did not have: whether or not it has clusters of the unknown that are nameless."""
     adapted = adapt(vector_model, blobs(target, 40, 0.3, seed=1)[0])
     clusters = adapted.findings.clusters  # type: ignore[union-attr]
     if named and clusters:
         adapted = teach(adapted, names={c.number: "new" for c in clusters})
-    (strangers, _), (more, labels) = blobs([8, 9], 40, 0.3, seed=2), blobs(target[:2], 40, 0.3, seed=3)
-    assert np.mean(adapted.predict(strangers) == UNKNOWN) > 0.8
+    (unseen, _), (more, labels) = blobs([8, 9], 40, 0.3, seed=2), blobs(target[:2], 40, 0.3, seed=3)
+    assert np.mean(adapted.predict(unseen) == UNKNOWN) > 0.8
     assert np.mean(adapted.predict(more) == labels) > 0.9
 
 
 def test_the_rest_is_a_matter_of_similarity_alone(vector_model: Model) -> None:
     """Neither a large target, in which a class is rare or absent, nor names for clusters make it larger."""
-    (absent, labels), (strangers, _) = blobs([2, 3, 4], 40, 0.3, seed=2), blobs([8, 9], 40, 0.3, seed=3)
+    (absent, labels), (unseen, _) = blobs([2, 3, 4], 40, 0.3, seed=2), blobs([8, 9], 40, 0.3, seed=3)
     for each in (20, 800):
         target, _ = blobs([0, 1, 7], each, 0.3, seed=1)
         adapted, without = (adapt(vector_model, target, settings=given) for given in ({}, {"outlier": 0.0}))
         right, before = (np.mean(model.predict(absent) == labels) for model in (adapted, without))
         assert right > before - 0.05
         named = teach(adapted, names={c.number: "new" for c in adapted.findings.clusters})  # type: ignore[union-attr]
-        assert np.array_equal(named.predict(strangers), adapted.predict(strangers))
-        cluster = adapted.decide(strangers).cluster
+        assert np.array_equal(named.predict(unseen), adapted.predict(unseen))
+        cluster = adapted.decide(unseen).cluster
         assert cluster is not None
         assert not cluster.any()  # they are of no cluster, either
     none = adapt(vector_model, blobs([0, 1, 2], 40, 0.3, seed=1)[0], settings={"outlier": 0.0})
-    assert UNKNOWN not in none.predict(strangers)
+    assert UNKNOWN not in none.predict(unseen)
 
 
 def test_it_is_inductive_and_survives_its_file(vector_model: Model, tmp_path: Path) -> None:

@@ -518,7 +518,7 @@ def test_figures_of_a_labelled_report(client: Model, labelled: Path, new_photos:
     assert colours == ["label", "score", "right or wrong"]
 
 
-def test_what_strangers_call_things_is_never_run(tmp_path: Path, visit: Open) -> None:
+def test_hostile_names_are_never_run(tmp_path: Path, visit: Open) -> None:
     X, y = blobs([0, 1, 2], 20)
     names = np.where(y == "c0", HOSTILE, np.where(y == "c1", "{{script}}<!--", y))
     model = procure(X, names, method="mixture")

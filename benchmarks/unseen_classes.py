@@ -1,11 +1,11 @@
 """Kinds of things that come after the adaptation: are they called unknown? On the tasks of the development suite.
 
 Of each task's target, half of the images are adapted to, without every second one of its private classes. Scored are
-the other half; strangers: images of the classes that were left out and of up to ten more that neither side has seen;
-and latecomers: images of source classes that the target did not have. Once with the method as it is, once with all its
-clusters named, once without its rest (``--set rest=0``). Labels only score.
+the other half; unseen classes: images of the classes that were left out and of up to ten more that neither side has
+seen; and latecomers: images of source classes that the target did not have. Once with the method as it is, once with all its
+clusters named, once without outliers (``--set outlier=0``). Labels only score.
 
-python benchmarks/strangers.py DATA EMOJI -o suite/ [--backbone NAME] [--rest 0.4]
+python benchmarks/unseen_classes.py DATA EMOJI -o suite/ [--backbone NAME] [--outlier 0.4]
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from usfda.experiments.tasks import Task, TaskReader
 from usfda.methods.settings import MixtureSettings
 from usfda.metrics import score_decision
 
-MORE, MOST = 10, 400  # further classes, and images of strangers, at most
-WAYS = "as it is", "all clusters named", "without the rest"
-WHAT = "accuracy", "strangers unknown", "harmonic mean of these", "latecomers right"
+MORE, MOST = 10, 400  # further classes, and images of unseen classes, at most
+WAYS = "as it is", "all clusters named", "without outliers"
+WHAT = "accuracy", "unseen classes unknown", "harmonic mean of these", "latecomers right"
 Scores = tuple[float, float, float, float]  # in percent; NaN where the task has no such images
 
 
-def scores(suite: Suite, cut: Cut, reader: TaskReader, rest: float) -> dict[str, Scores] | None:
-    """By way; None where there are too few images, or no strangers."""
+def scores(suite: Suite, cut: Cut, reader: TaskReader, outlier: float) -> dict[str, Scores] | None:
+    """By way; None where there are too few images, or no unseen classes."""
     source, target = suite.cut(cut)
     domain = suite.domains[cut.target]
     rng = np.random.default_rng(zlib.crc32(f"strangers of {cut.name}".encode()))
@@ -55,7 +55,7 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader, rest: float) -> dict[str,
     vendor = procure(Features(labelled.X, labelled.labels), method="mixture", settings={"holdout": 0.0})
     found = {}
     adapted, without = (
-        adapt(vendor, seen.X[kept & first], settings=given) for given in ({"outlier": rest}, {"outlier": 0.0})
+        adapt(vendor, seen.X[kept & first], settings=given) for given in ({"outlier": outlier}, {"outlier": 0.0})
     )
     clusters = adapted.findings.clusters if adapted.findings else ()
     named = teach(adapted, names={c.number: "new" for c in clusters}) if clusters else adapted
@@ -70,7 +70,7 @@ def scores(suite: Suite, cut: Cut, reader: TaskReader, rest: float) -> dict[str,
 
 def main() -> None:
     parser = suite_parser(__doc__)
-    parser.add_argument("--rest", type=float, default=MixtureSettings().outlier, help="in place of the default")
+    parser.add_argument("--outlier", type=float, default=MixtureSettings().outlier, help="instead of the default")
     options = parser.parse_args()
     suite = load_suite(options.data, options.emoji, options.output, options.backbone)
     reader = TaskReader(options.backbone, Config())
