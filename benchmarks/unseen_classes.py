@@ -2,8 +2,8 @@
 
 Of each task's target, half of the images are adapted to, without every second one of its private classes. Scored are
 the other half; unseen classes: images of the classes that were left out and of up to ten more that neither side has
-seen; and latecomers: images of source classes that the target did not have. Once with the method as it is, once with all its
-clusters named, once without outliers (``--set outlier=0``). Labels only score.
+seen; and latecomers: images of source classes that the target did not have. Measured with the method,
+with all its clusters named, and without outliers (``--set outlier=0``). Labels only score.
 
 python benchmarks/unseen_classes.py DATA EMOJI -o suite/ [--backbone NAME] [--outlier 0.4]
 """
