@@ -24,7 +24,7 @@ from usfda.methods.settings import MixtureSettings
 from usfda.metrics import score_decision
 
 MORE, MOST = 10, 400  # further classes, and images of unseen classes, at most
-WAYS = "as it is", "all clusters named", "without outliers"
+WAYS = "default", "all clusters named", "without outliers"
 WHAT = "accuracy", "unseen classes unknown", "harmonic mean of these", "latecomers right"
 Scores = tuple[float, float, float, float]  # in percent; NaN where the task has no such images
 

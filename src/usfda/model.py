@@ -120,15 +120,15 @@ class Model:
 
     @property
     def source_model(self) -> Model:
-        """The vendor's model, as it was before any adaptation."""
+        """The vendor's model, not adapted."""
         card: Card = {**self.card, "deployment": None}
         return Model(self.source_classes, self.vendor, starting_head(self.vendor), self.backbone, card)
 
     @property
     def vendor_sha256(self) -> str:
-        """Of what the vendor handed over: the same in all files that were made of one by adapting and teaching.
+        """Sha256 of the vendor's part: the same in every file that was adapted or taught from one vendor's file.
 
-        It covers the classes, the vendor's tensors and part of the card, and the backbone; not what decides now.
+        It covers the classes, the vendor's tensors and part of the card, and the backbone, but not the head.
         """
         facts = [self.source_classes, self.card.get("backbone"), canonical(self.card["procurement"])]
         digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode())

@@ -133,18 +133,17 @@ def read_model_file(path: Path, sha256: str | None = None) -> ModelFile:
         contents |= {member.name: _content(file, member) for member in found[1:]}
         if sha256 is not None and sha256 != _sha256(found, contents):
             raise InputError("was exchanged while its signature was checked")
-        tensors = _read_tensors(contents["tensors.safetensors"], places)
+        tensors = _read_tensors(contents["tensors.safetensors"], places, card)
         tensors |= {name: np.zeros(shape, np.float32) for name, shape in added.items()}
-        _check_assigned(tensors.get(f"{MixtureHead.part}.assigned"), len(card["classes"]) + len(_taught(card)))
         return ModelFile(card, tensors, contents.get("backbone.onnx"))
 
 
 def _check_written(card: bytes, tensors: bytes) -> None:
     """Raise an error where a file with this card and these tensors would be refused."""
     values, _ = _read_card(card)
-    places = _tensor_header(tensors[: 8 + MAX_HEADER], len(tensors))
-    _check_tensors(places, {}, _check_card(values))
-    _read_tensors(tensors, places)
+    checked, places = _check_card(values), _tensor_header(tensors[: 8 + MAX_HEADER], len(tensors))
+    _check_tensors(places, {}, checked)
+    _read_tensors(tensors, places, checked)
 
 
 def check_class_count(classes: int, negatives: int = 0) -> None:
@@ -387,7 +386,7 @@ def _tensor_header(content: bytes, size: int) -> dict[str, Place]:
     return found
 
 
-def _read_tensors(content: bytes, places: Mapping[str, Place]) -> dict[str, np.ndarray]:
+def _read_tensors(content: bytes, places: Mapping[str, Place], card: FileCard) -> dict[str, np.ndarray]:
     """The tensors, which share the memory of the content."""
     tensors = {}
     for name, (dtype, shape, start) in places.items():
@@ -399,6 +398,7 @@ def _read_tensors(content: bytes, places: Mapping[str, Place]) -> dict[str, np.n
         if name in RANGES and not (RANGES[name][0] <= values.min() and values.max() <= RANGES[name][1]):
             raise InputError(f"its tensor {name} has values that cannot be")
         tensors[name] = values.reshape(shape)
+    _check_assigned(tensors.get(f"{MixtureHead.part}.assigned"), len(card["classes"]) + len(_taught(card)))
     return tensors
 
 

@@ -149,7 +149,7 @@ class Run:
     backbone: Backbone | None
 
     def baseline(self, config: Config) -> Baseline:
-        """The method, as it is at the beginning of the run."""
+        """The method at the beginning of the run."""
         name = self.key["method"]
         if baseline_version(name) != self.key["method_version"]:
             raise RuntimeError("its file was changed while the comparison ran; call it again")

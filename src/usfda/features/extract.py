@@ -145,7 +145,7 @@ class Extractor:
                 for done in Threads(self.engine.threads).run(job, items, index.tolist(), self.cache):
                     self._take(again, done)
                 batch = again
-        log.warning("others clear the feature cache as fast as it is filled; features are held in memory")
+        log.warning("other processes keep clearing the feature cache; features are held in memory")
         alone, again = replace(self, cache=None), _Batch(errors=batch.errors)
         for done in Threads(self.engine.threads).run(job, items, list(batch.index), None):
             alone._take(again, done)

@@ -32,7 +32,7 @@ def teach(head: MixtureHead, named: Mapping[int, int], x: np.ndarray, y: np.ndar
     Parameters
     ----------
     head : MixtureHead
-        It is left as it is.
+        It is not changed.
     named : mapping of int to int
         Cluster, from 1, to the class that it is.
     x : array (n, d)

@@ -59,7 +59,7 @@ def adapt(
 ) -> Model:
     """The client's stage: a model for the target's domain, from the vendor's model and unlabelled target samples.
 
-    The model that comes in is left as it is; one that was adapted before starts from the vendor's part again, unless
+    The given model is not changed; one that was adapted before starts from the vendor's part again, unless
     ``update`` is set.
 
     Parameters
@@ -124,7 +124,7 @@ def adapt(
     else:
         of_method = settings_from(MixtureSettings, settings)
         with threadpool_limits(config.threads):
-            found = _adapt_mixture(model, features, was if earlier else None, earlier, of_method, seed)
+            found = _adapt_mixture(model, features, was, earlier, of_method, seed)
     clock.lap("training")
     names = [] if was is None else list(was.get("taught", {}))
     card: Card = {**model.card, "deployment": None}

@@ -66,7 +66,7 @@ def review(
 ) -> Model:
     """A model whose threshold follows a person's answers, with figures that they measured.
 
-    The model that comes in is left as it is. The card of the result has statistics of the answers alone.
+    The given model is not changed. The card of the result has statistics of the answers alone.
 
     Parameters
     ----------

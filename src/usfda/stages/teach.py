@@ -38,7 +38,7 @@ def teach(
 ) -> Model:
     """Turn clusters of the unknown, or labelled examples, into classes of an adapted model.
 
-    The model that comes in is left as it is. The clusters that remain are numbered anew.
+    The given model is not changed. The remaining clusters get new numbers.
 
     Parameters
     ----------

@@ -7,7 +7,7 @@ from .training import NetworkBaseline, network
 
 
 class SourceOnly(NetworkBaseline):
-    """The source network as it is (row "ResNet" of the paper's tables).
+    """The source network, not adapted (row "ResNet" of the paper's tables).
 
     L = −log softmax_y(C(F(v_s)))
     """
